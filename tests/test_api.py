@@ -67,7 +67,7 @@ def test_a_bundle_is_published_verified_and_shown(tmp_path: Path, monkeypatch: p
     board = ggufspec.board([bundle.folder, bundle.zip], out=tmp_path / "board.html", verify=True)
     assert [shown.state.value for shown in board.bundles] == ["verified"]
     table = ggufspec.frames.board(board)
-    assert table["gamma"].tolist() == [3]
+    assert table["draft"].tolist() == [3]
     assert "verified" in board._repr_html_()
     assert (tmp_path / "board.html").is_file()
 

@@ -12,9 +12,8 @@ from ggufspec import notebooks, units
 from ggufspec.analysis import arms
 from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.judging import rank
-from ggufspec.domain import Estimate, Machine, Role, RunSpec, SpeedJudgement
-from ggufspec.llama.install import releases
-from ggufspec.results import ResultSet
+from ggufspec.domain import Estimate, Role, RunSpec, SpeedJudgement
+from ggufspec.results import Meta, ResultSet
 
 
 class BundleState(StrEnum):
@@ -27,52 +26,36 @@ class BundleState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class BoardRow:
-    """An arm that drafts, of a published bench; intervals are of 95 %, and absent is None.
+    """An arm that drafts, of a published bench.
 
     Attributes:
         bundle: the name of its bundle.
         sha256: of that bundle.
-        bench: the id of the bench.
         state: whether the bundle was verified.
-        pair: the files of target and drafter, or the target and the drafting method.
-        machine: processor and GPUs.
-        build: llama.cpp's version and compute backend.
-        engine: what ran llama.cpp.
-        gamma: the draft size γ.
-        p_min: the least probability of a drafted token.
-        layers: layers of the target on the GPU.
-        threads: of the processor.
-        users: how many shared a server.
-        target_tps: tokens/s of the target alone.
-        tps: tokens/s of the arm.
-        speedup: over the target alone.
-        verdict: whether the arm is faster.
+        meta: of the bench.
+        arm: what was measured.
         recommended: the speed-up after the choice among all arms beside the same target alone; of the arm
             that may be recommended there, None for all others.
-        accept_rate: accepted over drafted tokens.
-        runs: how many runs count.
     """
 
     bundle: str
     sha256: str
-    bench: str
     state: BundleState
-    pair: str
-    machine: str
-    build: str
-    engine: str
-    gamma: int | None
-    p_min: float | None
-    layers: int | None
-    threads: int | None
-    users: int | None
-    target_tps: float | None
-    tps: Estimate
-    speedup: Estimate | None
-    verdict: str | None
-    accept_rate: float | None
-    runs: int
+    meta: Meta
+    arm: Arm
     recommended: Estimate | None = None
+
+    @property
+    def pair(self) -> str:
+        """The files of target and drafter, or the target and the drafting method."""
+        return " + ".join(self.arm.models)
+
+    @property
+    def machine(self) -> str:
+        """Its GPUs and its processor: ``2 × NVIDIA H100, AMD EPYC, 16 cores``."""
+        machine = self.meta.machine
+        gpus = (f"{count} × {gpu}" if count > 1 else gpu for gpu, count in Counter(machine.gpus).items())
+        return ", ".join((*gpus, machine.cpu, units.counted(machine.cores, "core")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +93,9 @@ class Board:
     def rows(self) -> tuple[BoardRow, ...]:
         """The rows of all bundles, the largest speed-up first."""
         rows = [row for bundle in self.bundles for row in bundle.rows]
-        return tuple(sorted(rows, key=lambda row: -(row.speedup.value if row.speedup else 0.0)))
+        return tuple(
+            sorted(rows, key=lambda row: row.arm.gain.ratio.value if row.arm.gain else 0, reverse=True)
+        )
 
     @property
     def best(self) -> BoardRow | None:
@@ -145,32 +130,15 @@ def list_rows(bench: ResultSet, *, bundle: str, sha256: str, state: BundleState)
     groups = arms.group(bench)
     recommended = _recommended(groups)
     for arm in groups:
-        if arm.role is not Role.DRAFTING or arm.synthetic or arm.rate is None:
-            continue
-        alone = arm.baseline.rate if arm.baseline else None
-        drafting = arm.spec.drafting
-        yield BoardRow(
-            bundle=bundle,
-            sha256=sha256,
-            bench=bench.meta.id,
-            state=state,
-            pair=" + ".join(arm.models),
-            machine=describe_machine(bench.meta.machine),
-            build=f"{releases.identify(arm.build)}, {arm.build.backend or 'unknown backend'}",
-            engine=bench.meta.engine,
-            gamma=arm.draft_size,
-            p_min=drafting.p_min if drafting else None,
-            layers=arm.layers.offloaded if arm.layers else None,
-            threads=arm.spec.threads,
-            users=arm.spec.traffic.users if arm.spec.traffic else None,
-            target_tps=alone.value if alone else None,
-            tps=arm.rate,
-            speedup=arm.gain.ratio if arm.gain else None,
-            verdict=arm.judgement.verdict.value if arm.judgement else None,
-            accept_rate=arm.acceptance.accept_rate if arm.acceptance else None,
-            runs=len(arm.rates),
-            recommended=recommended.get(arm.spec),
-        )
+        if arm.role is Role.DRAFTING and not arm.synthetic and arm.rate is not None:
+            yield BoardRow(
+                bundle=bundle,
+                sha256=sha256,
+                state=state,
+                meta=bench.meta,
+                arm=arm,
+                recommended=recommended.get(arm.spec),
+            )
 
 
 def _recommended(groups: Sequence[Arm]) -> dict[RunSpec, Estimate]:
@@ -185,9 +153,3 @@ def _recommended(groups: Sequence[Arm]) -> dict[RunSpec, Estimate]:
         for ranking in rankings
         if ranking.best is not None and ranking.judgement is not None and ranking.judgement.ratio is not None
     }
-
-
-def describe_machine(machine: Machine) -> str:
-    """Return a machine in a few words: ``2 × NVIDIA H100, AMD EPYC, 16 cores``."""
-    gpus = (f"{count} × {gpu}" if count > 1 else gpu for gpu, count in Counter(machine.gpus).items())
-    return ", ".join((*gpus, machine.cpu, units.counted(machine.cores, "core")))

@@ -168,7 +168,7 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
     prefixed = [*zip(prefixes, stored, strict=True)]
     for prefix, bench in iterate_with_progress(prefixed, lambda pair: pair[1].meta.id):
         drawn = plot.drawn(bench, benches.load_forecasts(bench.folder))
-        charts = {f"{prefix}{name}.{form}": chart for name, (chart, _) in drawn.items()}
+        charts = {f"{prefix}{name}.{form}": picture.chart for name, picture in drawn.items()}
         pictures = plot.draw_pictures(charts, "png" if form == "png" else "svg")
         for name, content in pictures.drawn.items():
             emit(content, folder / name)

@@ -19,7 +19,7 @@ from ggufspec.measure import audit
 from ggufspec.publishing.copying import RawLogs, read_logs
 from ggufspec.publishing.derived import BENCHES
 from ggufspec.publishing.findings import Report, is_close
-from ggufspec.results import ResultSet, archive
+from ggufspec.results import Meta, ResultSet, archive
 from ggufspec.units import counted
 
 _TEXTS = ("text", "tokens")
@@ -54,42 +54,35 @@ _SERVERS = "what running servers say of themselves (software, model, draft size)
 
 def check_bench(bench: ResultSet, files: Mapping[str, Path], report: Report) -> None:
     """Compare every run of a bench with its logs, and what the bench says of builds and models."""
-    name, names = bench.meta.id, set[str]()
+    name, folder = bench.meta.id, f"{BENCHES}/{bench.meta.id}/"
+    names = {f"{folder}meta.json", f"{folder}runs.jsonl"}
     logs_of: dict[str, dict[str, RawLogs]] = {}
     for run in bench.runs:
         if not _is_log_name(run.log):
             report.find(f"{name}: a run has the log {run.log!r}, which is no name of a log")
             return
         logs_of[run.log] = read_logs(bench.folder, run.log)
-        names |= {
-            f"{BENCHES}/{name}/logs/{run.log}{end}.{stream}"
-            for end in logs_of[run.log]
-            for stream in ("out", "err")
-        }
+        for end in logs_of[run.log]:
+            names |= {f"{folder}logs/{run.log}{end}.out", f"{folder}logs/{run.log}{end}.err"}
     if len(logs_of) < len(bench.runs):
         report.find(f"{name}: two runs have the same log")
-    for file in sorted(files.keys() - names):
-        if file.startswith(f"{BENCHES}/{name}/logs/"):
-            report.find(f"{file} belongs to no run")
-        elif file.startswith(f"{BENCHES}/{name}/") and file.rpartition("/")[2] not in {
-            "meta.json",
-            "runs.jsonl",
-        }:
-            report.find(f"{file} is not a file of a bench")
+    for file in sorted(file for file in files.keys() - names if file.startswith(folder)):
+        is_log = file.startswith(f"{folder}logs/")
+        report.find(f"{file} {'belongs to no run' if is_log else 'is not a file of a bench'}")
     loads = _samples_of_loads(bench.runs, logs_of)
     methods = _methods_of_runs(bench.runs, logs_of)
+    first = _first_texts(bench)
     for number, run in enumerate(bench.runs):
-        label = f"{name}, run {number} ({run.log})"
-        _check_run(run, label, logs_of[run.log], loads, methods.get(run.log), report)
-        _check_cell(run, label, report)
-        _check_warnings(run, label, bench.meta.machine.cores, report)
-        build = bench.meta.build if run.spec.build is None else bench.meta.builds.get(run.spec.build)
-        if build is None:
-            report.find(f"{label}: its llama.cpp {run.spec.build!r} is not one of the bench")
-        elif not _same_commit(run.sample.build, build.commit):
-            report.find(f"{label}: its log names llama.cpp {run.sample.build}, the bench {build.commit}")
+        placed = loads.get(-1 if run.load is None else run.load, ())
+        for sentence in (
+            *_check_run(run, logs_of[run.log], placed, methods.get(run.log), report),
+            *_check_cell(run),
+            *_check_warnings(run, bench.meta.machine.cores),
+            *_check_build(run, bench.meta),
+            *_check_text(run, first.get(run.spec.baseline.key), report),
+        ):
+            report.find(f"{name}, run {number} ({run.log}): {sentence}")
         report.n_runs += 1
-    _check_texts(bench, report)
     _check_models(bench, report)
 
 
@@ -134,67 +127,65 @@ def _methods_of_runs(
 
 def _check_run(
     run: domain.RunResult,
-    label: str,
     logs: Mapping[str, RawLogs],
-    loads: Mapping[int, Sequence[domain.Sample]],
+    loads: Sequence[domain.Sample],
     methods: tuple[domain.MethodCounts, ...] | None,
     report: Report,
-) -> None:
-    """Compare a run's sample with what its raw logs show.
+) -> Iterator[str]:
+    """Yield where a run's sample is not what its raw logs show.
 
     Args:
         run: what is stored.
-        label: its name in findings.
         logs: its raw logs, also of lost attempts.
-        loads: what the logs of each load show.
+        loads: what the logs of its load show.
         methods: for a run of a server, what each method of a chain drafted by the logs of its load.
-        report: gets what is found.
+        report: gets what cannot be recomputed, and how many figures follow.
     """
     if len(logs) != run.attempts:
-        report.find(f"{label}: {counted(run.attempts, 'attempt')}, but logs of {len(logs)}")
+        yield f"{counted(run.attempts, 'attempt')}, but logs of {len(logs)}"
     raw = logs[""]
     if raw == RawLogs() and run.sample.status is domain.Status.OK:
-        report.find(f"{label}: its raw logs are missing or empty")
+        yield "its raw logs are missing or empty"
         return
     try:
         reread = serving.reread_run(run, raw.out, raw.err)
     except LogError as error:
-        report.find(f"{label}: {error.message}")
+        yield error.message
         return
     if methods and sum(counts.n_accepted for counts in methods) == reread.n_accepted:
         reread = replace(reread, by_method=methods)
     left_out = _lacks_texts(run.spec)
-    if run.spec.traffic is not None:
-        report.skip(_CLIENTS, run.log)
-        if run.spec.traffic.arrivals:
-            report.skip(_RECORDED, run.log)
-        if run.spec.servers is not None:
-            report.skip(_SERVERS, run.log)
-    if left_out:
-        report.skip("texts that are left out, and whether drafting changed them", run.log)
+    traffic = run.spec.traffic
+    for reason, is_skipped in {
+        _CLIENTS: traffic is not None,
+        _RECORDED: traffic is not None and bool(traffic.arrivals),
+        _SERVERS: traffic is not None and run.spec.servers is not None,
+        "texts that are left out, and whether drafting changed them": left_out,
+    }.items():
+        if is_skipped:
+            report.skip(reason, run.log)
     skipped = {*_TEXTS} if left_out else set[str]()
     if run.sample.by_segment is None:  # segments follow from the text, which was changed or left out
         skipped |= {"by_segment", "segment_s"}
+    if run.sample.status is domain.Status.OK or (
+        reread.status is domain.Status.OK and run.sample.status in _JUDGED
+    ):
+        yield from _check_judged(run, reread, left_out=left_out)
+    elif reread.status is not domain.Status.OK:
+        report.skip("why runs failed, as exit codes are not in the logs", run.log)
+    elif run.sample.status in _FROM_LOG:
+        yield f"it counts as {run.sample.status.value}, but its log is complete"
+    else:
+        report.skip(_ONLY_EXIT_CODE, run.log)
     if run.sample.status is not domain.Status.OK:
         skipped |= {*_FROM_EXIT_CODE, *_TEXTS}
-        if reread.status is not domain.Status.OK:
-            report.skip("why runs failed, as exit codes are not in the logs", run.log)
-        elif run.sample.status in _FROM_LOG:
-            report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
-        elif run.sample.status in _JUDGED:
-            _check_judged(run, label, reread, report, left_out=left_out)
-        else:
-            report.skip(_ONLY_EXIT_CODE, run.log)
-    else:
-        _check_judged(run, label, reread, report, left_out=left_out)
     if methods and run.attempts > 1:  # the totals contain attempts of this load that were lost
         skipped.add("by_method")
         report.skip("what each method of a chain drafted, in runs that were repeated", run.log)
-    shares_load = keeps_loads(run.engine)
-    if shares_load:
+    if keeps_loads(run.engine):
         skipped |= {*_PLACEMENTS}
         if run.sample.status is domain.Status.OK:
-            _check_placement(run, label, loads.get(-1 if run.load is None else run.load, ()), report)
+            yield from _check_placement(run, loads, report)
     for name in (part.name for part in fields(domain.Sample) if part.name not in skipped):
         stored, shown = _comparable(name, run.sample), _comparable(name, reread)
         if stored is None and run.sample.status is not domain.Status.OK:
@@ -202,20 +193,18 @@ def _check_run(
         if is_close(stored, shown):
             report.n_figures += stored is not None
         else:
-            report.find(f"{label}: {name} is {_short(stored)}, but its log shows {_short(shown)}")
+            yield f"{name} is {_short(stored)}, but its log shows {_short(shown)}"
 
 
-def _check_judged(
-    run: domain.RunResult, label: str, reread: domain.Sample, report: Report, *, left_out: bool
-) -> None:
-    """Compare whether a run counts with whether the figures in its log can be true."""
+def _check_judged(run: domain.RunResult, reread: domain.Sample, *, left_out: bool) -> Iterator[str]:
+    """Yield whether a run counts although the figures in its log cannot be true, or the other way round."""
     verdict = plausibility.judge(run.spec, reread, wall_s=run.program_s)
     judged = domain.Status.OK if verdict is None else verdict[0]
     stored = run.sample.status
     if stored is judged or (left_out and domain.Status.IMPLAUSIBLE not in (stored, judged)):
         return
     reason = "" if verdict is None else f": {verdict[1]}"
-    report.find(f"{label}: it counts as {stored.value}, but its figures are {judged.value}{reason}")
+    yield f"it counts as {stored.value}, but its figures are {judged.value}{reason}"
 
 
 def _lacks_texts(spec: domain.RunSpec) -> bool:
@@ -229,9 +218,7 @@ def _comparable(name: str, sample: domain.Sample) -> Any:
     return None if value == () else value
 
 
-def _check_placement(
-    run: domain.RunResult, label: str, loads: Sequence[domain.Sample], report: Report
-) -> None:
+def _check_placement(run: domain.RunResult, loads: Sequence[domain.Sample], report: Report) -> Iterator[str]:
     """Compare a run's placement with the logs of its load; it may be in that of another run of the load."""
     parts = {"target": rereading.TARGET_PLACEMENT, "drafter": rereading.DRAFTER_PLACEMENT}
     if domain.ENGINES.get(run.engine) is domain.Program.SERVER:
@@ -242,32 +229,41 @@ def _check_placement(
         if stored in shown or not any(part is not None for part in stored):
             report.n_figures += sum(part is not None for part in stored)
         elif any(part is not None for values in shown for part in values):
-            report.find(f"{label}: the placement of its {what} is not that of its load's logs")
+            yield f"the placement of its {what} is not that of its load's logs"
         else:
             report.skip(f"the {what} of runs whose load has no log", run.log)
 
 
-def _check_cell(run: domain.RunResult, label: str, report: Report) -> None:
+def _check_cell(run: domain.RunResult) -> Iterator[str]:
     """Compare what a run counts as with the name of its log, and its draft size with what was logged."""
     ending = _CELL.fullmatch(run.log[run.log.rfind("-") :])
     letter = "w" if run.warmup else "a" if run.anchor else "r"
     if ending is not None and (ending[1], int(ending[2])) != (letter, run.repeat):
-        report.find(f"{label}: it counts as {letter}{run.repeat}, but its log is named otherwise")
+        yield f"it counts as {letter}{run.repeat}, but its log is named otherwise"
     drafting, logged = run.spec.drafting, run.sample.n_draft
     if drafting is None or logged is None:
         return
     is_lowered = drafting.method.is_head and logged < drafting.n_max  # to what a head was trained for
     if logged != drafting.n_max and not is_lowered:
-        report.find(f"{label}: its draft size is {drafting.n_max}, but its log shows {logged}")
+        yield f"its draft size is {drafting.n_max}, but its log shows {logged}"
 
 
-def _check_warnings(run: domain.RunResult, label: str, cores: int, report: Report) -> None:
+def _check_warnings(run: domain.RunResult, cores: int) -> Iterator[str]:
     """Compare the warnings that decide whether a run counts with its sample and conditions."""
     raised = {*warnings.of_run(run, gpu=None, cores=cores)} & _OF_CONDITIONS
     stored = {warning for warning in _OF_CONDITIONS if warning.value in run.doubts}
     for warning in sorted(raised ^ stored):
         verb = "lacks" if warning in raised else "has"
-        report.find(f"{label}: it {verb} the warning {warning.value}, against its figures and conditions")
+        yield f"it {verb} the warning {warning.value}, against its figures and conditions"
+
+
+def _check_build(run: domain.RunResult, meta: Meta) -> Iterator[str]:
+    """Compare the llama.cpp that a run's log names with that of the bench."""
+    build = meta.build if run.spec.build is None else meta.builds.get(run.spec.build)
+    if build is None:
+        yield f"its llama.cpp {run.spec.build!r} is not one of the bench"
+    elif not _same_commit(run.sample.build, build.commit):
+        yield f"its log names llama.cpp {run.sample.build}, the bench {build.commit}"
 
 
 def _same_commit(logged: str | None, recorded: str | None) -> bool:
@@ -278,50 +274,45 @@ def _same_commit(logged: str | None, recorded: str | None) -> bool:
     return match[1].startswith(recorded) or recorded.startswith(match[1])
 
 
-def _check_texts(bench: ResultSet, report: Report) -> None:
-    """Compare greedy texts with the target's own first one, as the bench did."""
+def _first_texts(bench: ResultSet) -> dict[str, domain.RunResult]:
+    """Return the target's own first run with a text, by the keys of specifications."""
     first: dict[str, domain.RunResult] = {}
     for run in bench.runs:
         if run.spec.role is domain.Role.TARGET and audit.has_text(run.sample):
             first.setdefault(run.spec.key, run)
-    for number, run in enumerate(bench.runs):
-        label = f"{bench.meta.id}, run {number} ({run.log})"
-        if run.audit is not None or (run.difference is not None and run.difference.verdict is not None):
-            report.skip("what the target said of texts (margins, verdicts, audits)", run.log)
-        if _lacks_texts(run.spec):
-            continue
-        baseline = first.get(run.spec.baseline.key)
-        drafting = run.spec.drafting
-        is_compared = (
-            audit.has_text(run.sample)
-            and run.spec.role is not domain.Role.DRAFTER
-            and (baseline is not None and baseline.log != run.log)
-            and run.spec.sampling.greedy
-            and not (drafting and drafting.synthetic)
-        )
-        if not is_compared or baseline is None:
-            if run.text_identical is not None:
-                report.find(f"{label}: its text counts as compared, but there is nothing to compare it with")
-            continue
-        if run.spec.traffic is not None:
-            same = audit.compare_answers(run, baseline)
-            if run.text_identical is not same:
-                report.find(f"{label}: text_identical is {run.text_identical}, but its answers show {same}")
-            report.n_figures += 1
-            continue
-        difference = audit.locate(run.sample, baseline.sample, _NO_PROGRAMS, "", n_predict=run.spec.n_predict)
-        if run.text_identical is not (difference is None):
-            report.find(f"{label}: text_identical is {run.text_identical}, but its text shows the opposite")
-        elif difference is not None and run.difference is not None:
-            if difference.at_char != run.difference.at_char:
-                report.find(
-                    f"{label}: it differs at character {difference.at_char}, not {run.difference.at_char}"
-                )
-            if difference.at_token not in {None, run.difference.at_token}:
-                report.find(
-                    f"{label}: it differs at token {difference.at_token}, not {run.difference.at_token}"
-                )
-        report.n_figures += 1
+    return first
+
+
+def _check_text(run: domain.RunResult, baseline: domain.RunResult | None, report: Report) -> Iterator[str]:
+    """Compare a greedy text with the target's own first one, as the bench did."""
+    if run.audit is not None or (run.difference is not None and run.difference.verdict is not None):
+        report.skip("what the target said of texts (margins, verdicts, audits)", run.log)
+    if _lacks_texts(run.spec):
+        return
+    is_compared = (
+        audit.has_text(run.sample)
+        and run.spec.role is not domain.Role.DRAFTER
+        and run.spec.sampling.greedy
+        and not (run.spec.drafting and run.spec.drafting.synthetic)
+    )
+    if not is_compared or baseline is None or baseline.log == run.log:
+        if run.text_identical is not None:
+            yield "its text counts as compared, but there is nothing to compare it with"
+        return
+    report.n_figures += 1
+    if run.spec.traffic is not None:
+        same = audit.compare_answers(run, baseline)
+        if run.text_identical is not same:
+            yield f"text_identical is {run.text_identical}, but its answers show {same}"
+        return
+    difference = audit.locate(run.sample, baseline.sample, _NO_PROGRAMS, "", n_predict=run.spec.n_predict)
+    if run.text_identical is not (difference is None):
+        yield f"text_identical is {run.text_identical}, but its text shows the opposite"
+    elif difference is not None and run.difference is not None:
+        if difference.at_char != run.difference.at_char:
+            yield f"it differs at character {difference.at_char}, not {run.difference.at_char}"
+        if difference.at_token not in {None, run.difference.at_token}:
+            yield f"it differs at token {difference.at_token}, not {run.difference.at_token}"
 
 
 def _check_models(bench: ResultSet, report: Report) -> None:

@@ -339,4 +339,4 @@ def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
     )
     for bench in benches:
         yield f"## {bench.meta.id}\n"
-        yield overview.overview(bench, is_stored=False)
+        yield overview.overview(bench)

@@ -142,12 +142,13 @@ class Row:
 
     Attributes:
         columns: name of a field -> its column; fields that are row types are replaced by their columns.
+        for_programs: those columns that not only people see.
         description: what the row is, and the rows within it.
     """
 
     columns: ClassVar[Mapping[str, Column]] = {}
     description: ClassVar[str] = ""
-    _for_programs: ClassVar[Sequence[Column]] = ()
+    for_programs: ClassVar[Sequence[Column]] = ()
     _types: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -159,8 +160,8 @@ class Row:
         for name, hint in hints.items():
             declared = replace(vars(cls).get(name) or Column(), name=name, type=hint)
             cls.columns |= {column.name: column for column in _expand(declared)}
-        cls._for_programs = [column for column in cls.columns.values() if not column.only_shown]
-        cls._types = {name: hint for column in cls._for_programs for name, hint in column.types.items()}
+        cls.for_programs = [column for column in cls.columns.values() if not column.only_shown]
+        cls._types = {name: hint for column in cls.for_programs for name, hint in column.types.items()}
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
@@ -180,13 +181,13 @@ class Row:
     @classmethod
     def record(cls, item: Any) -> dict[str, Any]:
         """Return the value of each column for programs."""
-        values = (value for column in cls._for_programs for value in column.values(item))
+        values = (value for column in cls.for_programs for value in column.values(item))
         return dict(zip(cls._types, values, strict=True))
 
     @classmethod
     def to_json(cls, item: Any) -> dict[str, Any]:
         """Return one JSON object, in which estimates and the rows of a list are objects within it."""
-        return {column.name: column.to_json(item) for column in cls._for_programs}
+        return {column.name: column.to_json(item) for column in cls.for_programs}
 
 
 def _expand(declared: Column) -> Iterator[Column]:

@@ -1,8 +1,8 @@
-"""A real Chromium without a window, and the page that a report makes of artificial benches."""
+"""A real Chromium without a window, and the pages that reports make of artificial benches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,34 +34,17 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page on two benches, one with harmful names everywhere."""
-    folder = tmp_path_factory.mktemp("report")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Pages on two benches, of which one has harmful names everywhere; on one draft size, which too few runs
+    leave undecided; and on a crossover.
+    """
+    folder = tmp_path_factory.mktemp("pages")
+    files = {name: folder / f"{name}.html" for name in ("report", "undecided", "crossover")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
         hostile = swept(HARMFUL, "another-drafter-with-a-long-name-Q4_K_M.gguf", tag=HARMFUL, name="hostile")
-        file = folder / "report.html"
-        file.write_text(html([swept(sizes=(1, 2, 3, 4), name="plain"), hostile]), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def undecided_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page on a bench with one draft size, which too few runs leave undecided."""
-    folder = tmp_path_factory.mktemp("undecided")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
-        file = folder / "report.html"
-        file.write_text(html(swept(sizes=(2,))), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def crossover_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page on a crossover."""
-    folder = tmp_path_factory.mktemp("crossover")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
-        file = folder / "report.html"
-        file.write_text(html(crossed.crossover()), encoding="utf-8")
-    return file
+        plain = swept(sizes=(1, 2, 3, 4), name="plain")
+        files["report"].write_text(html([plain, hostile]), encoding="utf-8")
+        files["undecided"].write_text(html(swept(sizes=(2,))), encoding="utf-8")
+        files["crossover"].write_text(html(crossed.crossover()), encoding="utf-8")
+    return files

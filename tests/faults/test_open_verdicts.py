@@ -119,7 +119,7 @@ def _texts(bench: ResultSet) -> Iterator[str]:
     yield reasons.why(bench)
     yield overview.bench_list([listing.summarize(bench)])
     rows = boards.list_rows(bench, bundle="b", sha256="ab", state=BundleState.VERIFIED)
-    yield " ".join(row.verdict or "" for row in rows)
+    yield " ".join(row.arm.judgement.verdict for row in rows if row.arm.judgement)
 
 
 def _judgements(bench: ResultSet) -> list[SpeedVerdict]:
@@ -200,7 +200,7 @@ def test_crossovers_claim_no_more(home: object, gain: float, noise: float, repea
         bench = values.bench(*runs)
     found = map_crossover(bench, CrossoverAxes(users=(1, 8), depths=(0,)))
     undecided = {cell.users for cell in found.undecided}
-    said = crossovers.policy(found) + " ".join(crossovers.limits(found))
+    said = crossovers.policy(found)
     assert ("undecided" in said) == bool(undecided)
     if len(undecided) == 2:
         assert CLAIMS.search(said) is None

@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 
 from ggufspec import publishing, results
 from ggufspec.domain import Offload, Sample
-from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.publishing import Bundle, Identity, publishing as making, redacting
+from ggufspec.errors import ResultsError
+from ggufspec.publishing import Bundle, Identity, derived, publishing as making, redacting
 from ggufspec.report import frames
 from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet, archive
@@ -23,13 +23,18 @@ from tests.support import published, values
 from tests.support.published import IDENTITY, PRIVATE, SECRETS
 from tests.support.tokens import TOKENS
 
-ENGINES = ("binary", "server", "inprocess")
+OF_TEXTS = ("Ocelot", "overdue", "Wombat", "ministry")
 
 
 def publish(*benches: ResultSet, folder: Path, with_texts: bool = False, author: str | None = None) -> Bundle:
     return publishing.publish(
         benches, folder, identity=IDENTITY, private=(PRIVATE,), with_texts=with_texts, author=author
     )
+
+
+def copied(bundle: Bundle) -> ResultSet:
+    """Return the first bench of a bundle."""
+    return results.load(min((bundle.folder / "benches").iterdir()))
 
 
 def leaks(folder: Path) -> list[str]:
@@ -44,21 +49,27 @@ def leaks(folder: Path) -> list[str]:
     return places
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out tables and charts, which take longest, where a test looks at benches and logs alone."""
     monkeypatch.setattr(making, "derive_files", lambda benches, facts: {"README.md": b""})
 
 
-def figures(sample: Sample) -> Sample:
-    """What does not follow from the text, in which names may be replaced."""
-    return replace(sample, text=None, tokens=None, by_segment=None, segment_s=None)
+@pytest.fixture
+def with_pages(without_pages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "derive_files", derived.derive_files)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+def figures(bench: ResultSet) -> list[Sample]:
+    """What does not follow from texts, in which names may be replaced."""
+    of_text = {"text": None, "tokens": None, "by_segment": None, "segment_s": None}
+    return [replace(run.sample, **of_text) for run in bench.runs]
+
+
+@pytest.mark.parametrize("engine", ["binary", "server", "inprocess"])
 def test_secrets_go_and_figures_stay(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if engine != "binary":  # pages are made of the copies, whose words are compared below
-        request.getfixturevalue("without_pages")
+    if engine == "binary":  # pages are made of the copies, whose words are compared below
+        request.getfixturevalue("with_pages")
     bench = published.bench(engine)
     everywhere = " ".join(leaks(bench.folder))
     assert all(f"{secret} in " in everywhere for secret in SECRETS)
@@ -66,24 +77,26 @@ def test_secrets_go_and_figures_stay(engine: str, tmp_path: Path, request: pytes
     assert leaks(bundle.folder) == []
     with zipfile.ZipFile(bundle.zip) as archive:
         archive.extractall(tmp_path / "unpacked")
-    assert leaks(tmp_path / "unpacked") == []
-    assert (tmp_path / "unpacked" / "bundle" / "verify.txt").read_bytes() == (
-        bundle.folder / "verify.txt"
-    ).read_bytes()
-
-    copy = results.load(bundle.folder / "benches" / "of-user-1")
-    assert len(copy.runs) == len(bench.runs)
-    for copied, run in zip(copy.runs, bench.runs, strict=True):
-        assert figures(copied.sample) == figures(run.sample)
-        assert copied.text_identical == run.text_identical
-        assert (copied.repeat, copied.spec.role) == (run.repeat, run.spec.role)
-        assert copied.conditions == run.conditions
+    hashes = [place / "bundle" / "verify.txt" for place in (tmp_path, tmp_path / "unpacked")]
+    assert hashes[0].read_bytes() == hashes[1].read_bytes()
+    copy = copied(bundle)
+    assert {run.spec.prompt.text for run in copy.runs} == {""}  # the system prompt stands in every text
+    assert (bundle.left_out, bundle.verification.findings) == (2, ())
+    assert figures(copy) == figures(bench)
+    for now, run in zip(copy.runs, bench.runs, strict=True):
+        for name in ("text_identical", "repeat", "conditions"):
+            assert getattr(now, name) == getattr(run, name)
+        assert now.spec.role == run.spec.role
     before, after = (formats.records(frames.summary(stored)) for stored in (bench, copy))
     for old, new in zip(before, after, strict=True):
         assert all(new[name] == old[name] for name in ("gen_tps", "speedup", "accept_rate", "verdict"))
+    shown = publish(bench, folder=tmp_path / "with-texts", with_texts=True)
+    assert not [leak for leak in leaks(shown.folder) if not leak.startswith(OF_TEXTS)]
+    assert {published.TEXT} < {run.spec.prompt.text for run in copied(shown).runs}
+    assert any("user-1" in (run.sample.text or "") for run in copied(shown).runs)
+    assert shown.left_out == 0
 
 
-@pytest.mark.usefixtures("without_pages")
 def test_a_token_in_a_path_hides_no_other_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = (*TOKENS.values(), published.PROJECT)
     monkeypatch.setattr(published, "PROJECT", "/".join(secrets))
@@ -96,50 +109,26 @@ def test_a_token_in_a_path_hides_no_other_folder(tmp_path: Path, monkeypatch: py
     assert leaks(bundle.folder) == []
 
 
-@pytest.mark.usefixtures("without_pages")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_texts_are_published_on_demand_without_names(engine: str, tmp_path: Path) -> None:
-    bundle = publish(published.bench(engine), folder=tmp_path / "bundle", with_texts=True)
-    of_texts = ("Ocelot", "overdue", "Wombat", "ministry")
-    assert not [leak for leak in leaks(bundle.folder) if not leak.startswith(of_texts)]
-    copy = results.load(bundle.folder / "benches" / "of-user-1")
-    assert {published.TEXT} < {run.spec.prompt.text for run in copy.runs}
-    assert any("user-1" in (run.sample.text or "") for run in copy.runs)
-    assert bundle.left_out == 0
-
-
-@pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("with_texts", [False, True])
-def test_requests_are_published_like_texts(with_texts: bool, tmp_path: Path) -> None:
+def test_requests_and_checksums_of_prompts_are_published_like_texts(with_texts: bool, tmp_path: Path) -> None:
     bench = published.bench("server", runs_of=(published.BUILT_IN, published.ASKED))
-    bundle = publish(bench, folder=tmp_path / "bundle", with_texts=with_texts)
-    of_texts = ("Ocelot", "overdue", "Wombat", "ministry") if with_texts else ()
-    assert not [leak for leak in leaks(bundle.folder) if not leak.startswith(of_texts or "never")]
-    copy = results.load(bundle.folder / "benches" / "of-user-1")
+    results.close(results.amend(results.reopen(bench.meta.id), suite_sha256="5" * 64))
+    bundle = publish(results.load(bench.meta.id), folder=tmp_path / "bundle", with_texts=with_texts)
+    of_texts = OF_TEXTS if with_texts else ("never",)
+    assert not [leak for leak in leaks(bundle.folder) if not leak.startswith(of_texts)]
+    copy = copied(bundle)
     asked = [run for run in copy.runs if run.spec.prompt.id == "asked"]
     assert {run.spec.prompt.request is not None for run in asked} == {with_texts}
     assert all(with_texts == ("says user-1" in (run.sample.text or "")) for run in asked)
-    assert [figures(run.sample) for run in copy.runs] == [figures(run.sample) for run in bench.runs]
-
-
-@pytest.mark.usefixtures("without_pages")
-@pytest.mark.parametrize("with_texts", [False, True])
-def test_prompts_checksum_is_published_with_their_texts_alone(with_texts: bool, tmp_path: Path) -> None:
-    published.bench(name="plain")
-    results.close(results.amend(results.reopen("plain"), suite_sha256="5" * 64))
-    bundle = publish(results.load("plain"), folder=tmp_path / "bundle", with_texts=with_texts)
-    copy = results.load(bundle.folder / "benches" / "plain")
+    assert figures(copy) == figures(bench)
     assert copy.meta.suite_sha256 == ("5" * 64 if with_texts else None)
 
 
-@pytest.mark.usefixtures("without_pages")
 def test_texts_that_are_built_in_are_published(tmp_path: Path) -> None:
     bench = published.bench(name="plain")
-    results.reopen("plain")
-    stored = results.amend(results.reopen("plain"), command=("ggufspec", "bench"))
-    results.close(stored)
+    results.close(results.amend(results.reopen("plain"), command=("ggufspec", "bench")))
     bundle = publish(results.load("plain"), folder=tmp_path / "bundle")
-    copy = results.load(bundle.folder / "benches" / "plain")
+    copy = copied(bundle)
     texts = {run.spec.prompt.id: run.spec.prompt.text for run in copy.runs}
     assert texts == {published.BUILT_IN.id: published.BUILT_IN.text, "letter-user-1": ""}
     assert bundle.left_out == 1
@@ -149,58 +138,39 @@ def test_texts_that_are_built_in_are_published(tmp_path: Path) -> None:
     assert len({run.spec.key for run in copy.runs}) == len({run.spec.key for run in bench.runs})
 
 
-@pytest.mark.usefixtures("without_pages")
-def test_a_system_prompt_stands_in_every_text(tmp_path: Path) -> None:
-    bundle = publish(published.bench(), folder=tmp_path / "bundle")
-    copy = results.load(bundle.folder / "benches" / "of-user-1")
-    assert {run.spec.prompt.text for run in copy.runs} == {""}
-    assert bundle.left_out == 2
-    assert bundle.verification.findings == ()
-
-
+@pytest.mark.usefixtures("with_pages")
 def test_a_bundle_has_what_a_reader_needs(tmp_path: Path) -> None:
     bench, other = published.bench(), values.bench(name="empty")
     results.close(other)
     bundle = publish(bench, results.load("empty"), folder=tmp_path / "two", author="Ada Lovelace and {NASA}")
-    names = {
-        file.relative_to(bundle.folder).as_posix() for file in bundle.folder.rglob("*") if file.is_file()
-    }
-    assert {
+    ours = "of-user-1"
+    assert archive.list_files(bundle.folder).keys() >= {
         *("README.md", "methods.md", "citation.bib", "report.html", "verify.txt", "bundle.json"),
-        *("tables/of-user-1.md", "tables/of-user-1.tex", "charts/of-user-1-curve.svg"),
-        *(
-            f"tables/of-user-1-{table}.{ending}"
-            for table in ("arms", "runs")
-            for ending in ("json", "parquet")
-        ),
-        *("benches/of-user-1/meta.json", "benches/of-user-1/runs.jsonl", "benches/empty/meta.json"),
-    } <= names
-    citation = (bundle.folder / "citation.bib").read_text()
-    assert "  author = {Ada Lovelace and {NASA}},\n" in citation
-    assert "model-1-Q4\\_K\\_M.gguf" in citation
-    methods = (bundle.folder / "methods.md").read_text()
-    for part in (
-        published.HASHES["target"],
-        "llama-cpp-python 0.3.36",
-        "A Processor, 2 cores",
-        "Satterthwaite",
-    ):
-        assert part in methods
-    assert "2 prompts × 2 repeats, 32 tokens each, 1 thread, greedy" in methods
-    readme = (bundle.folder / "README.md").read_text()
-    assert "`ggufspec show benches/of-user-1` prints this again" in readme
-    rows = json.loads((bundle.folder / "tables" / "of-user-1-arms.json").read_text())
+        *(f"tables/{ours}.md", f"tables/{ours}.tex", f"charts/{ours}-curve.svg"),
+        *(f"tables/{ours}-{name}.{end}" for name in ("arms", "runs") for end in ("json", "parquet")),
+        *(f"benches/{ours}/meta.json", f"benches/{ours}/runs.jsonl", "benches/empty/meta.json"),
+    }
+    rows = json.loads((bundle.folder / "tables" / f"{ours}-arms.json").read_text())
     assert [row["role"] for row in rows] == ["target", "drafting"]
+    for file, parts in {
+        "citation.bib": ("  author = {Ada Lovelace and {NASA}},\n", "model-1-Q4\\_K\\_M.gguf"),
+        "methods.md": (
+            *(published.HASHES["target"], "llama-cpp-python 0.3.36", "A Processor, 2 cores", "Satterthwaite"),
+            "2 prompts × 2 repeats, 32 tokens each, 1 thread, greedy",
+        ),
+        "README.md": (f"`ggufspec show benches/{ours}` prints this again",),
+    }.items():
+        text = (bundle.folder / file).read_text()
+        for part in parts:
+            assert part in text
 
 
-@pytest.mark.usefixtures("without_pages")
 def test_the_same_folder_gives_the_same_zip(tmp_path: Path) -> None:
     bundle = publish(published.bench(), folder=tmp_path / "bundle")
     archive.write_zip(bundle.folder, tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == bundle.zip.read_bytes()
 
 
-@pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("name", ["eval", "tokens", "llama", "content", "root"])
 def test_a_user_whose_name_is_a_word_of_logs_changes_no_figure(name: str, tmp_path: Path) -> None:
     identity = Identity(users=(name,), homes=(f"/srv/{name}",))
@@ -208,13 +178,12 @@ def test_a_user_whose_name_is_a_word_of_logs_changes_no_figure(name: str, tmp_pa
     for log in (bench.folder / "logs").glob("*.err"):
         log.write_text(f"main: {name}@box: /srv/{name}/models /mnt/{name}/x\n{log.read_text()}")
     bundle = publishing.publish((bench,), tmp_path / "bundle", identity=identity, private=(PRIVATE,))
-    copy = results.load(bundle.folder / "benches" / "theirs")
-    assert [figures(run.sample) for run in copy.runs] == [figures(run.sample) for run in bench.runs]
+    copy = copied(bundle)
+    assert figures(copy) == figures(bench)
     logs = [log.read_text() for log in (copy.folder / "logs").glob("*.err")]
     assert all(f"/{name}" not in log and f"{name}@" not in log for log in logs)
 
 
-@pytest.mark.usefixtures("without_pages")
 def test_a_bench_whose_logs_are_gone_is_not_published(tmp_path: Path) -> None:
     bench = published.bench()
     for log in (bench.folder / "logs").iterdir():
@@ -224,23 +193,30 @@ def test_a_bench_whose_logs_are_gone_is_not_published(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*bundle*")) == []
 
 
-@pytest.mark.usefixtures("without_pages")
-def test_an_existing_folder_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "bundle").mkdir()
-    with pytest.raises(GgufspecError, match="already exists"):
-        publish(published.bench(), folder=tmp_path / "bundle")
-
-
 PIECES = st.sampled_from(
     [
         *(
-            *("/home/wilhelmina/", "/data/client-zebra/models/", "wilhelmina", "quillbox"),
+            "/home/wilhelmina/",
+            "/data/client-zebra/models/",
+            "wilhelmina",
+            "quillbox",
             "https://10.1.2.3:80/",
         ),
         *(
-            *("https://a:b@host/", "?x=", "&", "=", ":", " ", "\n"),
+            "https://a:b@host/",
+            "?x=",
+            "&",
+            "=",
+            ":",
+            " ",
+            "\n",
             '"',
-            *("%2F", "\\n", "-m", "word", "_", "\x1b[1m"),
+            "%2F",
+            "\\n",
+            "-m",
+            "word",
+            "_",
+            "\x1b[1m",
         ),
     ]
 )
@@ -259,15 +235,8 @@ def test_no_token_survives_whatever_is_around_it(before: list[str], after: list[
 )
 def test_no_value_of_the_environment_survives(before: list[str], after: list[str], secret: str) -> None:
     redact = redacting.Redactor(patterns=(("wilhelmina", "user-1"), ("/home/[a-z]+", "~")), secrets=(secret,))
-    forms = (
-        secret,
-        json.dumps(secret)[1:-1],
-        repr(secret)[1:-1],
-        quote(secret),
-        quote(secret, safe=""),
-        html.escape(secret),
-    )
-    for written in forms:
+    in_quotes = (json.dumps(secret)[1:-1], repr(secret)[1:-1])
+    for written in (secret, *in_quotes, quote(secret), quote(secret, safe=""), html.escape(secret)):
         assert written not in redact("".join((*before, written, *after)))
 
 

@@ -23,59 +23,52 @@ pytestmark = pytest.mark.filterwarnings(  # huggingface_hub 2.4 calls the HTTP l
 )
 REPO = "datasets/me/speeds"
 UPLOAD = ("publish", "--to-hub", "me/speeds")
+AGREED = (*UPLOAD, "--yes", "--token", "hf_good")
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stored bench, and a folder to write its bundle into."""
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loopback: Hub) -> Hub:
+    """A hub, a stored bench, and a folder to write its bundle into."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
     published.leave_out_pages(monkeypatch)
     published.bench(name="mine")
+    return loopback
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_bundle_becomes_a_private_dataset_in_one_commit(loopback: Hub, home: Path) -> None:
-    code, out, err = run(*UPLOAD, "--yes", "--token", "hf_good")
+def test_a_bundle_becomes_a_private_dataset_in_one_commit(mine: Hub, home: Path) -> None:
+    code, out, err = run(*AGREED)
     assert (code, "Upload" in err) == (0, False)
-    assert out.endswith(f"Uploaded: {loopback.url}/datasets/me/speeds (private).\n")
-    (commit,) = loopback.commits
+    assert out.endswith(f"Uploaded: {mine.url}/datasets/me/speeds (private).\n")
+    (commit,) = mine.commits
     files = archive.list_files(Path("mine-bundle"))
     assert commit.repo == REPO
     assert commit.message == f"Publish measurements, SHA-256 {archive.hash_file(files['verify.txt'])}"
     assert commit.lfs | commit.regular == files.keys()
     assert commit.lfs == {name for name in files if name.endswith(".parquet")} != set()
-    repo = loopback.repos[REPO]
+    repo = mine.repos[REPO]
     assert repo.private
     for name, file in files.items():
         assert repo.files[name].content.read_bytes() == file.read_bytes()
-    assert "hf_good" not in "".join(
-        file.read_text(errors="replace") for file in home.rglob("*") if file.is_file()
-    )
-    assert all("authorization" not in seen.headers for seen in loopback.content_requests())
+    kept = (file.read_text(errors="replace") for file in home.rglob("*") if file.is_file())
+    assert "hf_good" not in "".join(kept)
+    assert all("authorization" not in seen.headers for seen in mine.content_requests())
 
 
-@pytest.mark.usefixtures("mine")
-def test_everybody_sees_it_only_if_asked(loopback: Hub) -> None:
-    assert run(*UPLOAD, "--yes", "--token", "hf_good", "--public")[0] == 0
-    assert not loopback.repos[REPO].private
+def test_everybody_sees_it_only_if_asked(mine: Hub) -> None:
+    assert run(*AGREED, "--public")[0] == 0
+    assert not mine.repos[REPO].private
 
 
-@pytest.mark.usefixtures("mine")
-def test_nothing_is_written_or_sent_without_confirmation(loopback: Hub) -> None:
-    code, out, err = run(*UPLOAD, "--token", "hf_good")
-    assert (code, out) == (ConsentNeededError.exit_code, "")
-    assert "the upload to me/speeds needs confirmation" in err
-    assert "hint: add --yes" in err
-    assert loopback.seen == []
-    assert list(Path().iterdir()) == []
-
-
-@pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        (
+            ("--to-hub", "me/speeds", "--token", "hf_good"),
+            32,
+            "me/speeds needs confirmation\nhint: add --yes",
+        ),
         (("--to-hub", "speeds", "--yes"), 30, "'speeds' is not the name of a dataset"),
         (("--to-hub", "../x", "--yes"), 30, "is not the name of a dataset"),
         (("--to-hub", "a/b/c", "--yes"), 30, "is not the name of a dataset"),
@@ -86,64 +79,58 @@ def test_nothing_is_written_or_sent_without_confirmation(loopback: Hub) -> None:
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
-    loopback: Hub, words: tuple[str, ...], code: int, message: str
+    mine: Hub, words: tuple[str, ...], code: int, message: str
 ) -> None:
-    ended, _, err = run("publish", *words)
-    assert ended == code
+    ended, out, err = run("publish", *words)
+    assert (ended, out) == (code, "")
     assert message in err
-    assert loopback.seen == []
+    assert mine.seen == []
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize("token", ["hf_no_access", "hf_unknown"])
-def test_a_token_that_may_not_write_is_named(loopback: Hub, token: str) -> None:
+def test_a_token_that_may_not_write_is_named(mine: Hub, token: str) -> None:
     code, _, err = run(*UPLOAD, "--yes", "--token", token)
     assert code == BadTokenError.exit_code
     assert "access token" in err
     assert token not in err
-    assert loopback.commits == []
+    assert mine.commits == []
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_dataset_with_files_is_not_changed(loopback: Hub) -> None:
-    loopback.add(REPO, {"README.md": b"theirs"}, private=True)
-    code, _, err = run(*UPLOAD, "--yes", "--token", "hf_good")
-    assert (code, loopback.commits) == (1, [])
-    assert "error: the dataset me/speeds has files already\nhint: name a new one\n" in err
+@pytest.mark.parametrize(
+    ("file", "private", "message"),
+    [
+        ("README.md", True, "error: the dataset me/speeds has files already\nhint: name a new one\n"),
+        (".gitattributes", False, "the dataset me/speeds exists and is public"),
+    ],
+)
+def test_a_dataset_that_is_there_is_not_changed(mine: Hub, file: str, private: bool, message: str) -> None:
+    mine.add(REPO, {file: b"theirs"}, private=private)
+    code, _, err = run(*AGREED)
+    assert (code, mine.commits) == (1, [])
+    assert message in err
 
 
-@pytest.mark.usefixtures("mine")
-def test_an_interrupted_upload_is_repeated(loopback: Hub) -> None:
-    loopback.faults = [Fault("", method="PUT", status=400), Fault("/commit/", status=400)]
+def test_an_interrupted_upload_is_repeated(mine: Hub) -> None:
+    mine.faults = [Fault("", method="PUT", status=400), Fault("/commit/", status=400)]
     for attempt in ("one", "two"):
-        code, _, err = run(*UPLOAD, "--out", attempt, "--yes", "--token", "hf_good")
+        code, _, err = run(*AGREED, "--out", attempt)
         assert (code, "answers 400" in err) == (27, True)
-    assert loopback.commits == []
-    assert run(*UPLOAD, "--out", "three", "--yes", "--token", "hf_good")[0] == 0
-    assert len(loopback.commits) == 1
+    assert mine.commits == []
+    assert run(*AGREED, "--out", "three")[0] == 0
+    assert len(mine.commits) == 1
 
 
-@pytest.mark.usefixtures("mine")
-def test_an_empty_dataset_of_the_other_visibility_is_refused(loopback: Hub) -> None:
-    loopback.add(REPO, {".gitattributes": b""}, private=False)
-    code, _, err = run(*UPLOAD, "--yes", "--token", "hf_good")
-    assert (code, loopback.commits) == (1, [])
-    assert "the dataset me/speeds exists and is public" in err
-
-
-@pytest.mark.usefixtures("mine")
-def test_the_token_is_removed_from_what_is_published(loopback: Hub, tmp_path: Path) -> None:
+def test_the_token_is_removed_from_what_is_published(mine: Hub, tmp_path: Path) -> None:
     token = "tok-Zx81Qw72"
     stored = results.amend(results.reopen("mine"), command=("ggufspec", "bench", "--note", token))
     results.close(stored)
     bundle = ggufspec.publish(results.load("mine"), out=tmp_path / "bundle", token=token, offline=True)
     assert token not in (bundle.folder / "benches" / "mine" / "meta.json").read_text()
-    assert loopback.seen == []
+    assert mine.seen == []
 
 
-@pytest.mark.usefixtures("mine")
-def test_the_api_uploads_only_with_consent(loopback: Hub, tmp_path: Path) -> None:
+def test_the_api_uploads_only_with_consent(mine: Hub, tmp_path: Path) -> None:
     bench = results.load("mine")
     with pytest.raises(ConsentNeededError, match="needs confirmation"):
         ggufspec.publish(bench, out=tmp_path / "no", to_hub="me/speeds", token="hf_good")
@@ -151,8 +138,8 @@ def test_the_api_uploads_only_with_consent(loopback: Hub, tmp_path: Path) -> Non
     with pytest.raises(GgufspecError, match="--public needs --to-hub"):
         ggufspec.publish(bench, public=True)
     bundle = ggufspec.publish(bench, out=tmp_path / "yes", to_hub="me/speeds", token="hf_good", yes=True)
-    assert bundle.address == f"{loopback.url}/datasets/me/speeds"
-    assert len(loopback.commits) == 1
+    assert bundle.address == f"{mine.url}/datasets/me/speeds"
+    assert len(mine.commits) == 1
 
 
 def test_datasets_loads_every_table_of_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,9 +114,8 @@ def test_another_text_is_reported_with_the_option_that_it_needs(tmp_path: Path) 
 def test_drafts_that_are_lost_are_reported_with_the_option_that_loses_them(
     tmp_path: Path, does: str, kind: FindingKind, says: str
 ) -> None:
-    made = ggufspec.issue(
-        _measure(tmp_path / "llama", _where("--ubatch-size 32", does), repeats=2), offline=True
-    )
+    bench = _measure(tmp_path / "llama", _where("--ubatch-size 32", does), repeats=2)
+    made = ggufspec.issue(bench, offline=True)
     assert made.finding.kind is kind
     assert says in made.report
     flags = _flags(made)
@@ -166,32 +164,17 @@ def test_a_bisection_names_the_first_bad_version(tmp_path: Path, monkeypatch: py
     assert "the last good one is 0.3.2" in made.report
 
 
-def _keep(folder: Path) -> None:
-    pass
-
-
-def _mend(folder: Path) -> None:
-    fakes.install(folder, plain=PLAIN, drafting=DRAFTING)
-
-
 @pytest.mark.parametrize(
-    ("change", "options", "asked", "error", "says"),
+    ("options", "asked", "error", "says"),
     [
-        (_mend, {}, {}, NothingToReportError, "does not show any more"),
-        (_keep, {}, {"finding": "off"}, NothingToReportError, "no finding of the kind off"),
-        (_keep, {"prompt": "Dear Mrs. Ocelot"}, {}, GgufspecError, "not built into ggufspec"),
+        ({}, {"finding": "off"}, NothingToReportError, "no finding of the kind off"),
+        ({"prompt": "Dear Mrs. Ocelot"}, {}, GgufspecError, "not built into ggufspec"),
     ],
 )
 def test_what_cannot_be_reported_is_said(
-    tmp_path: Path,
-    change: Callable[[Path], None],
-    options: dict[str, Any],
-    asked: dict[str, Any],
-    error: type[GgufspecError],
-    says: str,
+    tmp_path: Path, options: dict[str, Any], asked: dict[str, Any], error: type[GgufspecError], says: str
 ) -> None:
     bench = _measure(tmp_path / "llama", _where("--ubatch-size 32", CRASHES), **options)
-    change(tmp_path / "llama")
     with pytest.raises(error, match=says):
         ggufspec.issue(bench, offline=True, **asked)
 
@@ -206,6 +189,7 @@ def test_the_command_line_prints_the_report_and_ends_with_a_code_of_its_own(tmp_
     done = shell.done("issue", "--offline")
     assert done.stdout.startswith("### Name and Version\n")
     assert "title: Eval bug: llama-speculative: it crashes" in done.stderr
-    _mend(tmp_path / "llama")
+    fakes.install(tmp_path / "llama", plain=PLAIN, drafting=DRAFTING)
     gone = shell.here("issue", "--offline")
-    assert (gone.returncode, gone.stdout) == (44, "")
+    assert (gone.returncode, gone.stdout) == (NothingToReportError.exit_code, "")
+    assert "does not show any more" in gone.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,14 +10,13 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from ggufspec import cli, results
 from ggufspec.analysis import arms
 from ggufspec.domain import Missing, Role
 from ggufspec.report.text import details, judgements
 from ggufspec.results import ResultSet
-from tests.support import values
+from tests.support import shell, values
 
 GAINS = ((1.0, 1.3, 1.1), (1.2, 1.0, 1.35), (1.0, 1.1, 1.2), (1.3, 1.05, 1.0))
 
@@ -66,11 +66,14 @@ WORDS = [
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_a_quiet_bench_goes_on_under_its_name(words: tuple[str, ...]) -> None:
+def test_a_quiet_bench_goes_on_and_loads_that_repeats_share_are_measured_anew(words: tuple[str, ...]) -> None:
     bench = _bench("bench", "--draft", "3", *words)
     options = _parsed(_command(bench, Missing.RUNS))
     assert (options["resume"], options["repeats"], options["max_time"]) == (bench.meta.id, 9, None)
     assert options["name"] is None
+    bench = _bench("bench", "--draft", "3", "--engine", "server", *words)
+    options = _parsed(_command(bench, Missing.RUNS, Missing.LOADS))
+    assert (options["resume"], options["repeats"], options["loads"]) == (None, 9, None)
 
 
 @pytest.mark.parametrize("texts", [("--name", "-r"), ("--repeats=2", "--suite"), ("--chat",)])
@@ -81,13 +84,6 @@ def test_prompts_that_look_like_options_stay(texts: tuple[str, ...]) -> None:
         options = _parsed(_command(bench, missing))
         assert options["prompt"] == texts
         assert (options["name"], options["suite"], options["chat"]) == (None, None, None)
-
-
-@pytest.mark.parametrize("words", WORDS)
-def test_loads_that_several_repeats_share_are_measured_anew(words: tuple[str, ...]) -> None:
-    bench = _bench("bench", "--draft", "3", "--engine", "server", *words)
-    options = _parsed(_command(bench, Missing.RUNS, Missing.LOADS))
-    assert (options["resume"], options["repeats"], options["loads"]) == (None, 9, None)
 
 
 @pytest.mark.parametrize(
@@ -121,21 +117,15 @@ def test_a_tuned_configuration_is_measured_on_the_texts_of_the_tuning(missing: M
 def _precise_bench(*, by_prompt: float = 0.0, by_load: float = 0.0) -> ResultSet:
     """Eight prompts, four loads; the speed-up differs by prompt or by load, and a little by cell."""
     runs = []
-    for repeat in range(4):
-        for number in range(8):
-            prompt = f"p{number}"
-            gain = 1.5 * math.exp(
-                by_prompt * math.sin(5 * number)
-                + by_load * math.sin(3 * repeat + 1)
-                + 0.002 * math.sin(number * 17 + repeat * 29)
-            )
-            for role, tps in ((Role.TARGET, 50.0), (Role.DRAFTING, 50.0 * gain)):
-                draft = 3 if role is Role.DRAFTING else None
-                run = values.run(
-                    role, prompt=prompt, repeat=repeat, tps=tps, draft=draft, accepted=70 + number
-                )
-                sample = replace(run.sample, n_rounds=40 if draft else None)
-                runs.append(replace(run, sample=sample, load=2 * repeat + (draft is not None)))
+    for repeat, number in itertools.product(range(4), range(8)):
+        off = by_prompt * math.sin(5 * number) + by_load * math.sin(3 * repeat + 1)
+        gain = 1.5 * math.exp(off + 0.002 * math.sin(number * 17 + repeat * 29))
+        told: dict[str, Any] = {"prompt": f"p{number}", "repeat": repeat, "accepted": 70 + number}
+        drafting = values.run(Role.DRAFTING, tps=50.0 * gain, draft=3, **told)
+        runs += [
+            replace(values.run(tps=50.0, **told), load=2 * repeat),
+            replace(drafting, load=2 * repeat + 1, sample=replace(drafting.sample, n_rounds=40)),
+        ]
     return values.bench(*runs)
 
 
@@ -150,13 +140,11 @@ def _percent(text: str) -> float:
 
 
 def test_variance_says_whether_prompts_or_loads_help() -> None:
-    loads = _cells(details.variance(_precise_bench(by_load=0.05)))
-    prompts = _cells(details.variance(_precise_bench(by_prompt=0.05)))
-    assert _percent(loads["load share"]) > 90 > 10 > _percent(loads["prompt share"])
-    assert _percent(prompts["prompt share"]) > 90 > 10 > _percent(prompts["load share"])
-    assert _percent(loads["twice the loads"]) < 0.8 * _percent(loads["now"])
-    assert _percent(prompts["twice the prompts"]) < 0.8 * _percent(prompts["now"])
-    assert _percent(prompts["twice the loads"]) > 0.9 * _percent(prompts["now"])
+    for helps, others in (("prompt", "load"), ("load", "prompt")):
+        row = _cells(details.variance(_precise_bench(**{f"by_{helps}": 0.05})))
+        assert _percent(row[f"{helps} share"]) > 90 > 10 > _percent(row[f"{others} share"])
+        assert _percent(row[f"twice the {helps}s"]) < 0.8 * _percent(row["now"])
+        assert _percent(row[f"twice the {others}s"]) > 0.9 * _percent(row["now"])
 
 
 def test_checks_show_the_speedup_by_other_means() -> None:
@@ -173,8 +161,7 @@ def test_pages_show_what_there_is() -> None:
     bench = values.bench(values.run())
     assert details.variance(bench) == details.checks(bench)
     assert "no speed-up" in details.checks(bench)
-    _precise_bench(by_load=0.05)
-    shown = CliRunner().invoke(cli.cli, ["show", "--all", "--variance", "-o", "md"])
-    assert shown.exit_code == 0, shown.output
-    assert "equal work" in shown.output
-    assert "twice the loads" in shown.output
+    results.close(_precise_bench(by_load=0.05))
+    shown = shell.done("show", "--all", "--variance", "-o", "md").stdout
+    assert "equal work" in shown
+    assert "twice the loads" in shown

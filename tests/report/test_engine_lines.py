@@ -105,14 +105,6 @@ def test_one_engine_gives_a_verdict() -> None:
     assert {row["verdict"] for row in rows} == {"undecided", "faster"}
 
 
-def _read(command: str) -> BenchOptions:
-    """Return what a command line of ``bench`` asks for."""
-    program, name, *words = shlex.split(command)
-    assert (program, name) == ("ggufspec", "bench")
-    asked: BenchOptions = command_lines.read("bench", *words)
-    return asked
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -120,7 +112,7 @@ def _read(command: str) -> BenchOptions:
         {"pair": "demo", "engine": "binary", "draft": (5,), "threads": 2, "n_predict": 77},
         {"pair": "demo", "suite": "seven", "per_category": 2, "seed": 7, "chat": False},
         {"target": TARGET, "draft_model": (DRAFTER, TARGET), "prompt": ("it's", "$HOME `x`\n\n")},
-        {"pair": "demo", "engine": "server", "p_min": (0.0, 0.75), "kv_type": "q8_0", "ubatch": 128},
+        {"pair": "demo", "p_min": (0.0, 0.75), "kv_type": "q8_0", "ubatch": 128},
         {
             "pair": "demo",
             "cache_type_k": "q8_0",
@@ -154,12 +146,12 @@ def test_the_command_that_repeats_a_choice_measures_it(llama: Path, asked: dict[
     session = prepare_session(wanted)
     for block in session.suite.blocks:
         for arm in (arm for arm in block.arms if arm.role is not Role.DRAFTER):
-            again = _read(bench_command(wanted, arm))
+            _, *words = shlex.split(bench_command(wanted, arm))
+            again = command_lines.read(*words)
             assert again.engine == wanted.engine
             repeated = prepare_session(again)
-            assert [prompt.text for prompt in repeated.suite.prompts] == [
-                prompt.text for prompt in session.suite.prompts
-            ]
+            texts = [[prompt.text for prompt in each.suite.prompts] for each in (repeated, session)]
+            assert texts[0] == texts[1]
             assert arm.key in {each.key for each in repeated.suite.blocks[0].arms}
 
 

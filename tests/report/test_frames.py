@@ -38,12 +38,10 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     assert (target["accept_rate"], target["n_drafted"], target["draft"]) == (None, None, None)
     assert (drafting["text_identical"], target["text_identical"]) == (True, None)
     assert (drafting["prompts"], drafting["repeats"], drafting["draft"]) == (2, 2, 3)
-    assert (drafting["llama_version"], drafting["llama_commit"], drafting["backend"]) == (
-        "b11312",
-        "0c1e570",
-        "cpu",
-    )
-    assert drafting["llama_cpp_python"] == "0.3.36"
+    version = ("llama_version", "llama_commit", "llama_cpp_python", "backend")
+    assert [drafting[name] for name in version] == ["b11312", "0c1e570", "0.3.36", "cpu"]
+    layers = [(row["actual_ngl"], row["actual_ngld"]) for row in (target, drafter, drafting)]
+    assert layers == [(0, None), (None, 0), (0, 0)]
 
 
 def test_a_prompt_whose_cells_are_all_excluded_has_a_row_without_a_speed() -> None:
@@ -113,13 +111,6 @@ def test_a_turn_has_what_all_conversations_have_of_it() -> None:
     assert "100" in (details.parts(bench, "turn", "table") or "")
 
 
-def test_layers_belong_to_the_model_that_has_them() -> None:
-    target, drafter, drafting = formats.records(frames.summary(values.whole_bench()))
-    assert (target["actual_ngl"], target["actual_ngld"]) == (0, None)
-    assert (drafter["actual_ngl"], drafter["actual_ngld"]) == (None, 0)
-    assert (drafting["actual_ngl"], drafting["actual_ngld"]) == (0, 0)
-
-
 def test_failed_runs_are_counted_and_never_averaged() -> None:
     bench = values.bench(
         values.run(tps=50.0),
@@ -139,11 +130,9 @@ def test_failed_runs_are_counted_and_never_averaged() -> None:
 def test_runs_has_one_row_per_run_warmups_included() -> None:
     bench = values.whole_bench()
     rows = formats.records(frames.runs(bench))
-    assert len(rows) == len(bench.runs) == 13
     assert [row["warmup"] for row in rows] == [True] + [False] * 12
     assert rows[3]["decode_tps"] == pytest.approx(bench.runs[3].sample.decode_tps)
-    assert rows[3]["status"] == "ok"
-    assert rows[3]["draft"] == 3
+    assert (rows[3]["status"], rows[3]["draft"]) == ("ok", 3)
 
 
 def test_empty_benches_have_their_columns() -> None:
@@ -172,13 +161,10 @@ def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
 
 
 def test_categories_have_the_figures_of_their_prompts_alone() -> None:
-    kinds = {"p1": "code", "p2": "prose"}
-    runs = [
-        replace(
-            run, spec=replace(run.spec, prompt=replace(run.spec.prompt, category=kinds[run.spec.prompt.id]))
-        )
-        for run in values.whole_bench().current
-    ]
+    runs = []
+    for run in values.whole_bench().current:
+        prompt = replace(run.spec.prompt, category={"p1": "code", "p2": "prose"}[run.spec.prompt.id])
+        runs.append(replace(run, spec=replace(run.spec, prompt=prompt)))
     table = frames.categories(values.bench(*runs))
     assert tuple(table.columns) == CategoryRow.names()
     rows = {(row["role"], row["category"]): row for row in formats.records(table)}

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from ggufspec.report.rows.runs import LogRow
 from ggufspec.report.schemas import outputs
 from ggufspec.report.text import formats, overview
 from ggufspec.report.text.verdict import audit_line, format_bound
-from ggufspec.results import ResultSet
 from tests.support import shell, swept, values
 from tests.support.schemas import PACKAGE, validate, validator
 
@@ -55,29 +53,6 @@ it's
 | it's   |     |        |      |              |
 """,
     "csv": "name,n,rate,ok,warnings\na|b,1,0.5,True,busy-machine\nit's,,,,\n",
-    "json": """\
-[
-  {
-    "name": "a|b",
-    "n": 1,
-    "rate": 0.5,
-    "ok": true,
-    "warnings": [
-      {
-        "name": "busy-machine",
-        "advice": "stop it"
-      }
-    ]
-  },
-  {
-    "name": "it's",
-    "n": null,
-    "rate": null,
-    "ok": null,
-    "warnings": []
-  }
-]
-""",
     "jsonl": """\
 {"name": "a|b", "n": 1, "rate": 0.5, "ok": true, "warnings": [{"name": "busy-machine", "advice": "stop it"}]}
 {"name": "it's", "n": null, "rate": null, "ok": null, "warnings": []}
@@ -90,30 +65,31 @@ INSERT INTO "t" ("name", "n", "rate", "ok", "warnings") VALUES ('it''s', NULL, N
 }
 
 
+EXACT["json"] = json.dumps([json.loads(line) for line in EXACT["jsonl"].splitlines()], indent=2) + "\n"
+
+
 @pytest.mark.parametrize("name", [name for name in formats.FORMATS if name != "parquet"])
 def test_every_text_format_has_its_exact_text(name: str) -> None:
     assert formats.render(FRAME, name, title="t") == EXACT[name]
+    kind = ShowOptions.options["output"].kind
+    assert isinstance(kind, Word)
+    assert tuple(formats.FORMATS) == tuple(kind.words)  # as the command line offers them
+
+
+def _through_parquet(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.read_parquet(io.BytesIO(bytes(formats.render(frame, "parquet"))))  # type: ignore[arg-type]
 
 
 def test_parquet_keeps_values_types_and_structure() -> None:
-    content = formats.render(FRAME, "parquet")
-    assert isinstance(content, bytes)
-    read = pd.read_parquet(io.BytesIO(content))
+    read = _through_parquet(FRAME)
     assert [str(kind) for kind in read.dtypes[["n", "rate"]]] == ["Int64", "float64"]
-    rows = formats.records(read.drop(columns="warnings"))
-    assert rows == formats.records(FRAME.drop(columns="warnings"))
+    plain = [formats.records(table.drop(columns="warnings")) for table in (read, FRAME)]
+    assert plain[0] == plain[1]
     assert [list(cell) for cell in read["warnings"]] == list(FRAME["warnings"])
-
-
-@pytest.mark.parametrize("table", [frames.summary, frames.runs])
-def test_parquet_takes_every_table_of_a_bench(table: Callable[[ResultSet], pd.DataFrame]) -> None:
     for bench in (values.whole_bench(), values.bench()):
-        frame = table(bench)
-        content = formats.render(frame, "parquet")
-        assert isinstance(content, bytes)
-        read = pd.read_parquet(io.BytesIO(content))
-        assert list(read.columns) == list(frame.columns)
-        assert len(read) == len(frame)
+        for frame in (frames.summary(bench), frames.runs(bench)):
+            read = _through_parquet(frame)
+            assert (list(read.columns), len(read)) == (list(frame.columns), len(frame))
 
 
 def test_parquet_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,17 +99,16 @@ def test_parquet_without_its_library_says_what_to_install(monkeypatch: pytest.Mo
     assert caught.value.hint == "pip install pyarrow"
 
 
-def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None:
-    frame = pd.DataFrame({"file": ["a", "b"], "accept_rate": [0.7078, None], "build": [None, None]})
-    assert (
-        formats.render(frame, "md")
-        == """\
-| file   |   accept_rate |
-|--------|--------------:|
-| a      |        70.8 % |
-| b      |               |
-"""
-    )
+def test_tables_leave_out_what_nobody_says_and_print_columns_alike() -> None:
+    frame = pd.DataFrame({"file": ["a", "b"], "accept_rate": [0.7078, None], "empty": [None, None]})
+    assert str(formats.render(frame, "md")).splitlines() == [
+        "| file   |   accept_rate |",
+        "|--------|--------------:|",
+        "| a      |        70.8 % |",
+        "| b      |               |",
+    ]
+    frame = pd.DataFrame({"file": ["a"], "build": [10454], "gen_tokens": [10680], "speedup": [1.6666]})
+    assert formats.render(frame, "md").splitlines()[-1] == "| a      |   10454 |       10,680 |     1.67× |"
 
 
 def test_no_table_for_people_has_scientific_notation() -> None:
@@ -146,12 +121,6 @@ def test_no_table_for_people_has_scientific_notation() -> None:
         ["0.500", "0.000000001", "< 0.001"],
     ]
     assert "e-09" in formats.render(frame, "csv")  # programs read either
-
-
-def test_the_command_line_offers_exactly_these_formats() -> None:
-    kind = ShowOptions.options["output"].kind
-    assert isinstance(kind, Word)
-    assert tuple(formats.FORMATS) == tuple(kind.words)
 
 
 def test_overview_of_a_whole_bench() -> None:
@@ -197,22 +166,13 @@ def test_settings_name_files_without_their_folders() -> None:
     assert "| -ot a/b=CPU --chat-template-file own.jinja |" in overview.overview(values.bench(run, other))
 
 
-def test_overview_of_nothing() -> None:
-    assert overview.overview(values.bench()) == "Nothing was measured.\n"
-
-
 def test_logs_table_has_the_documented_keys() -> None:
     sample = Sample(status=Status.OK, program=Program.TREE, gen_tokens=254, n_drafted=243, n_accepted=172)
     (row,) = formats.records(frames.logs([LoggedRun("old.log", sample)]))
-    assert (row["file"], row["program"], row["status"], row["load_ms"]) == (
-        "old.log",
-        "speculative",
-        "ok",
-        None,
-    )
+    keys = ("file", "program", "status", "load_ms")
+    assert tuple(row[key] for key in keys) == ("old.log", "speculative", "ok", None)
     assert row["accept_rate"] == pytest.approx(172 / 243)
     assert tuple(row) == LogRow.names()
-    assert values.run(Role.DRAFTER).sample.accept_rate is None
 
 
 # What is stored and printed is read back, shown, and valid by its schema
@@ -227,15 +187,15 @@ def test_a_stored_bench_is_read_and_shown(home: Path, tmp_path: Path) -> None:
     assert bench.meta.schema_version == results.SCHEMA_VERSION
     assert (bench.damage, len(bench.runs) > 2) == ((), True)
     for words in (
-        ("show", "old"),
-        ("show", "old", "--all", "--variance"),
-        ("show", "old", "--runs", "-o", "csv"),
+        *(("show", "old"), ("show", "old", "--all", "--variance"), ("show", "old", "--runs", "-o", "csv")),
         ("report", "old", "--out", str(tmp_path / "report.html")),
     ):
         shell.done(*words)
-    rows = json.loads(shell.here("show", "old", "-o", "json").stdout)
-    assert rows
-    validate("summary", rows)
+    validate("summary", _printed("show", "old"))
+
+
+def _printed(*words: str) -> Any:
+    return json.loads(shell.done(*words, "-o", "json").stdout)
 
 
 def test_stored_values_are_valid_by_their_schemas() -> None:
@@ -260,36 +220,26 @@ def test_what_is_printed_now_is_valid() -> None:
     first, second = swept.swept(), values.whole_bench()
     for bench in (first, second):
         results.close(bench)
-        rows = json.loads(shell.here("show", bench.meta.id, "-o", "json").stdout)
+        rows = _printed("show", bench.meta.id)
         validate("summary", rows)
         lines = shell.here("show", bench.meta.id, "-o", "jsonl").stdout.splitlines()
         assert [json.loads(line) for line in lines] == rows
-    validate(
-        "comparison", json.loads(shell.here("compare", first.meta.id, first.meta.id, "-o", "json").stdout)
-    )
+        assert "schema" not in _printed("show", bench.meta.id, "--columns", "role")[0]
+    validate("comparison", _printed("compare", first.meta.id, first.meta.id))
     for words in ((), ("--vram", "2G")):
-        validate("plan", json.loads(shell.here("plan", "--pair", "demo", *words, "-o", "json").stdout))
+        validate("plan", _printed("plan", "--pair", "demo", *words))
     checkup = doctor.Checkup(findings=(finding.ok("a", "b"), finding.missing("c", "d", "e")), can_run=True)
     validate("doctor", json.loads(finding.render(checkup, "json")))
 
 
-def test_some_columns_of_a_bench_follow_novalidator() -> None:
+def test_another_shape_is_invalid() -> None:
     bench = values.whole_bench()
     results.close(bench)
-    (row, *_) = json.loads(shell.here("show", bench.meta.id, "--columns", "role", "-o", "json").stdout)
-    assert "schema" not in row
-
-
-@pytest.mark.parametrize(
-    "change", [{"new": 1}, {"role": "judge"}, {"warnings": ["drift"]}, {"schema": "summary-0"}]
-)
-def test_another_shape_is_invalid(change: dict[str, Any]) -> None:
-    bench = values.whole_bench()
-    results.close(bench)
-    rows = json.loads(shell.here("show", bench.meta.id, "-o", "json").stdout)
+    rows = _printed("show", bench.meta.id)
     schema = validator("report", schemas.schema_name("summary"))
     assert schema.is_valid(rows)
-    assert not schema.is_valid([{**rows[0], **change}])
+    for change in ({"new": 1}, {"role": "judge"}, {"warnings": ["drift"]}, {"schema": "summary-0"}):
+        assert not schema.is_valid([{**rows[0], **change}])
     assert not schema.is_valid([{name: value for name, value in rows[0].items() if name != "status"}])
 
 
@@ -366,9 +316,6 @@ def test_sampled_texts_are_tested_together() -> None:
     assert "(1001 tokens)" in review.warnings(other)[name]
 
 
-@pytest.mark.parametrize(
-    ("share", "shown"),
-    [(0.000249, "0.025 %"), (0.00025, "0.025 %"), (0.0101, "1.1 %"), (0.123, "13 %"), (1.0, "100 %")],
-)
-def test_a_bound_is_rounded_up(share: float, shown: str) -> None:
-    assert format_bound(share) == shown
+def test_a_bound_is_rounded_up() -> None:
+    shares = [format_bound(share) for share in (0.000249, 0.00025, 0.0101, 0.123, 1.0)]
+    assert shares == ["0.025 %", "0.025 %", "1.1 %", "13 %", "100 %"]

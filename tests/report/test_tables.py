@@ -7,10 +7,8 @@ import json
 import re
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from rich.cells import cell_len
 
@@ -20,8 +18,8 @@ from ggufspec.domain import Build, Estimate, Role, Round, RunResult, Status
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
 from ggufspec.report.columns import MOST, Row, TableLayout, column, shown
-from ggufspec.report.text import details, formats, overview, tables
-from tests.support import fakes, shell, values
+from ggufspec.report.text import details, overview, tables
+from tests.support import shell, values
 
 HEADINGS = (
     *("", "model", "GPU layers", "γ", "tokens/s", "accepted", "tokens/round", "speed-up", "verdict"),
@@ -54,8 +52,7 @@ def test_every_part_of_a_table_tells_its_rows_apart(monkeypatch: pytest.MonkeyPa
         ("drafting", name, "3", "50.00 [49.00, 51.00]", "no divergence in 8 texts")
         for name in ("small.gguf", "head.gguf")
     ]
-    parts = tables.grid(headings, rows, tables.TERMINAL, labels=("", "γ")).split("\n\n")
-    text = "\n\n".join(parts)
+    text = tables.grid(headings, rows, tables.TERMINAL, labels=("", "γ"))
     assert text.count("small.gguf") == text.count("head.gguf") == text.count(" γ ") > 1
     alike = [(row[0], "one.gguf", gamma, *row[3:]) for row, gamma in zip(rows, "38", strict=True)]
     assert tables.grid(headings, alike, tables.TERMINAL, labels=("", "γ")).count("one.gguf") == 2
@@ -82,14 +79,9 @@ def test_terminals_are_wide_or_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [first.split(), last.split()] == pairs
 
 
-def test_columns_without_room_follow_with_what_tells_rows_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = re.split(r"\n\n(?= +γ)", _terminal(monkeypatch, 80))
-    assert len(parts) == 2
-    assert all(re.search(r"^drafting .*\b3\b", part, re.MULTILINE) for part in parts)
-    assert "speed-up" in parts[1]
-
-
 class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
     def isatty(self) -> bool:
         return True
 
@@ -129,13 +121,6 @@ DRAFTERS = (
 )
 
 
-class _Terminal(io.StringIO):
-    """Standard output that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_list_fits_the_terminal_and_has_one_line_a_row_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
@@ -161,7 +146,7 @@ def test_a_list_fits_the_terminal_and_has_one_line_a_row_elsewhere(
 def test_commands_that_list_fit_the_terminal(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     wide = shell.here(*words).stdout
-    monkeypatch.setattr("io.StringIO", _Terminal)
+    monkeypatch.setattr("io.StringIO", Terminal)
     lines = shell.here(*words).stdout.splitlines()
     assert all(cell_len(line) <= 80 for line in lines)
     assert set(lines[1]) < {"─", "-"}
@@ -242,33 +227,24 @@ def test_rows_for_programs_say_where_they_come_from() -> None:
     assert "processor" not in shell.here("show", "-o", "csv").stdout
 
 
-def test_whole_numbers_have_commas_and_identifiers_have_none() -> None:
-    frame = pd.DataFrame({"file": ["a"], "build": [10454], "gen_tokens": [10680], "speedup": [1.6666]})
-    assert formats.render(frame, "md").splitlines()[-1] == "| a      |   10454 |       10,680 |     1.67× |"
+VERSIONS = [
+    ("b9102", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d)"),
+    ("0.3.23", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)"),
+    ("0.3.36", None, "b11312 (llama-cpp-python 0.3.36)"),
+    ("0.3.99", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.99)"),
+    ("0.3.99", None, "of unknown version (llama-cpp-python 0.3.99)"),
+    ("e1a2b3c", "e1a2b3c4d5e6", "e1a2b3c4d"),
+    (None, None, "of unknown version"),
+]
 
 
-@pytest.mark.parametrize(
-    ("version", "commit", "text"),
-    [
-        ("b9102", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d)"),
-        ("0.3.23", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)"),
-        ("0.3.36", "0c1e57098bba", "b11312 (0c1e57098; llama-cpp-python 0.3.36)"),
-        ("0.3.36", None, "b11312 (llama-cpp-python 0.3.36)"),
-        ("0.3.99", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.99)"),
-        ("0.3.99", None, "of unknown version (llama-cpp-python 0.3.99)"),
-        ("e1a2b3c", "e1a2b3c4d5e6", "e1a2b3c4d"),
-        (None, None, "of unknown version"),
-    ],
-)
+@pytest.mark.parametrize(("version", "commit", "text"), VERSIONS)
 def test_a_version_has_the_package_beside_it(version: str | None, commit: str | None, text: str) -> None:
     build = Build(version=version, commit=commit, backend="cpu", path="/opt/llama.cpp")
     assert str(releases.identify(build)) == text
 
 
 # Tables that have nothing to show say why, and which command would record it
-
-
-QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
 
 
 def _bench(*runs: RunResult, engine: str = "binary") -> None:
@@ -278,94 +254,76 @@ def _bench(*runs: RunResult, engine: str = "binary") -> None:
     results.close(stored)
 
 
-@pytest.mark.parametrize(
-    ("engine", "other"), [("binary", "server"), ("binary-simple", "server"), ("server", "inprocess")]
-)
-@pytest.mark.parametrize(("per", "what"), [("position", "draft positions"), ("round", "rounds")])
-def test_what_an_engine_hides_names_one_that_tells(per: str, what: str, engine: str, other: str) -> None:
+ROUNDS = {"position": "draft positions", "round": "rounds"}
+RECORDS_THEM = {"binary": "server", "binary-simple": "server", "server": "inprocess", "inprocess": None}
+
+
+@pytest.mark.parametrize(("engine", "other"), RECORDS_THEM.items())
+def test_what_an_engine_hides_names_one_that_tells(engine: str, other: str | None) -> None:
     _bench(values.run(), values.run(Role.DRAFTING, draft=3), engine=engine)
-    done = shell.here("show", "--per", per)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == (
-        f"b has no {what}, because the engine {engine} did not report them: "
-        f"`ggufspec bench --engine {other}` records them\n"
-    )
+    for per, what in ROUNDS.items():
+        done = shell.done("show", "--per", per)
+        assert done.stdout == ""
+        how = f": `ggufspec bench --engine {other}` records them" if other else ""
+        assert done.stderr == f"b has no {what}, because the engine {engine} did not report them{how}\n"
 
 
-@pytest.mark.parametrize("per", ["position", "round"])
-def test_the_engine_that_tells_most_is_not_sent_elsewhere(per: str) -> None:
-    _bench(values.run(), values.run(Role.DRAFTING, draft=3), engine="inprocess")
-    assert "`ggufspec" not in shell.here("show", "--per", per).stderr
-
-
-@pytest.mark.parametrize("per", ["position", "round"])
-def test_what_was_recorded_is_shown_without_a_word(per: str) -> None:
+def test_what_was_recorded_is_shown_without_a_word() -> None:
     run = values.run(Role.DRAFTING, draft=3, drafted=4, accepted=3)
-    rounds = (Round(2, 2), Round(2, 1))
-    _bench(
-        values.run(),
-        replace(run, sample=replace(run.sample, rounds=rounds, n_rounds=2, accepted_at=(2, 1))),
-        engine="server",
-    )
-    done = shell.here("show", "--per", per)
-    assert (done.returncode, done.stderr) == (0, "")
-    *table, empty, note = done.stdout.splitlines()
-    assert len(table) == 2 + 2 + 2
-    assert empty == ""
-    assert note.endswith(
-        f"columns are hidden: `ggufspec show b --per {per} --columns all` shows all of them."
-    )
+    counts = replace(run.sample, rounds=(Round(2, 2), Round(2, 1)), n_rounds=2, accepted_at=(2, 1))
+    _bench(values.run(), replace(run, sample=counts), engine="server")
+    for per in ROUNDS:
+        done = shell.done("show", "--per", per)
+        assert done.stderr == ""
+        *table, empty, note = done.stdout.splitlines()
+        assert (len(table), empty) == (2 + 2 + 2, "")
+        assert note.endswith(f": `ggufspec show b --per {per} --columns all` shows all of them.")
+
+
+NOTHING = {
+    "position": "no arm of b drafts, so it has no draft positions: give a drafter with -md FILE",
+    "round": "no arm of b drafts, so it has no rounds: give a drafter with -md FILE",
+    "category": "no prompt of b has a category: the prompts of `ggufspec bench --suite domains`",
+    "turn": "no prompt of b is a conversation: some of `ggufspec bench --suite domains` are",
+    "segment": "b has no segments, because it was not recorded in which round each token was sent",
+}
+
+
+@pytest.mark.parametrize("output", ["md", "csv", "json", "jsonl"])
+def test_a_target_alone_on_one_prompt_has_no_detail(output: str) -> None:
+    _bench(values.run(), values.run(repeat=1))
+    for per, said in NOTHING.items():
+        done = shell.done("show", "--per", per, "-o", output)
+        assert done.stderr.startswith(said)
+        if output == "md":
+            assert done.stdout == ""
+        if output == "json":
+            assert len(json.loads(done.stdout)) == (1 if per == "category" else 0)
 
 
 @pytest.mark.parametrize(
-    ("per", "said"),
+    ("runs", "said"),
     [
-        ("position", "no arm of b drafts, so it has no draft positions: give a drafter with -md FILE"),
-        ("round", "no arm of b drafts, so it has no rounds: give a drafter with -md FILE"),
-        ("category", "no prompt of b has a category: the prompts of `ggufspec bench --suite domains`"),
+        (
+            [values.run(status=Status.CRASHED)],
+            "no run of b succeeded: `ggufspec show b --runs` shows how each",
+        ),
+        ([], "b has no runs: `ggufspec bench` measures some"),
     ],
 )
-@pytest.mark.parametrize("output", ["md", "csv", "json", "jsonl"])
-def test_a_target_alone_on_one_prompt_has_no_detail(per: str, said: str, output: str) -> None:
-    _bench(values.run(), values.run(repeat=1))
-    done = shell.done("show", "--per", per, "-o", output)
-    assert done.stderr.startswith(said)
-    if output == "md":
+def test_benches_without_good_runs_are_named(runs: list[RunResult], said: str) -> None:
+    _bench(*runs)
+    for per in ("prompt", *NOTHING):
+        done = shell.done("show", "--per", per)
         assert done.stdout == ""
-    if output == "json":
-        assert len(json.loads(done.stdout)) == (1 if per == "category" else 0)
-
-
-@pytest.mark.parametrize("per", ["prompt", "category", "position", "round"])
-def test_runs_that_all_failed_are_named(per: str) -> None:
-    _bench(values.run(status=Status.CRASHED))
-    done = shell.here("show", "--per", per)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "no run of b succeeded: `ggufspec show b --runs` shows how each of them ended\n"
-    assert "crashed" in shell.here("show", "b", "--runs").stdout
-
-
-@pytest.mark.parametrize("per", ["prompt", "category", "position", "round", "run"])
-def test_a_bench_without_runs_is_named(per: str) -> None:
-    _bench()
-    done = shell.here("show", "--per", per)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "b has no runs: `ggufspec bench` measures some\n"
-    assert shell.here("show").stdout == "Nothing was measured.\n"
-
-
-def test_tables_with_something_in_them_need_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
-    assert shell.here(*QUICK).returncode == 0
-    for per in ("arm", "prompt", "run"):
-        done = shell.here("show", "--per", per)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout
+        assert done.stderr.startswith(said)
+    assert ("crashed" in shell.here("show", "b", "--runs").stdout) is bool(runs)
+    assert (shell.here("show").stdout == "Nothing was measured.\n") is not bool(runs)
 
 
 def test_no_stored_costs_say_what_measures_them() -> None:
-    done = shell.here("whatif", "--profile", "list")
-    assert (done.returncode, done.stdout) == (0, "")
+    done = shell.done("whatif", "--profile", "list")
+    assert done.stdout == ""
     assert done.stderr == "no profile of a pair is stored yet; `ggufspec tune` measures one\n"
     last = shell.here("whatif", "--profile", "last", "--accept", "0.7")
     assert last.returncode == 2

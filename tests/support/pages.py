@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -33,11 +35,25 @@ class Page(HTMLParser):
         found = [(about["data-chart"], data) for tag, about, data in self.sources if "data-chart" in about]
         return {str(place): json.loads(data) for place, data in found}
 
-    def policy(self) -> str:
-        """The Content-Security-Policy."""
-        return next(
-            about["content"] or "" for tag, about in self.elements if "http-equiv" in about and tag == "meta"
-        )
+    def addresses(self) -> set[str]:
+        """What its elements link to or load."""
+        return {about[name] or "" for _, about in self.elements for name in ("src", "href") if name in about}
+
+    def check_harmless(self, scripts: int) -> None:
+        """Nothing but so many scripts, and a style sheet, may run: those that the page itself has."""
+        assert not {tag for tag, _ in self.elements} & {"img", "iframe", "object", "embed", "form", "svg"}
+        assert not [name for _, about in self.elements for name in about if name.startswith("on")]
+        kept = {"script": set[str](), "style": set[str]()}
+        for tag, about, data in self.sources:
+            if about.get("type") != "application/json":
+                assert not about
+                digest = base64.b64encode(hashlib.sha256(data.encode()).digest()).decode()
+                kept[tag].add(f"'sha256-{digest}'")
+        assert len(kept["script"]) == scripts
+        policy = next(str(about["content"]) for tag, about in self.elements if "http-equiv" in about)
+        rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+        assert rules["default-src"] == "'none'"
+        assert {tag: set(rules[f"{tag}-src"].split()) for tag in kept} == kept
 
 
 def contrast(one: str, two: str) -> float:

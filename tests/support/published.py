@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ggufspec.domain import (
     Drafting,
     FileIdentity,
     FileUse,
+    LoadedModel,
     Machine,
     Method,
     MethodCounts,
@@ -86,6 +88,23 @@ def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for module in (making, findings):
         monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, Status):
+        return Status.SUMMARY_LOST  # which a complete log rules out
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, Enum):
+        return next(other for other in type(value) if other is not value)
+    if isinstance(value, str):
+        return f"{value}x"
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, LoadedModel):
+        return replace(value, offloaded_layers=(value.offloaded_layers or 0) + 1)
+    return (changed(value[0]), *value[1:])
 
 
 def pair() -> Pair:

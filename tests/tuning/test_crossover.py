@@ -183,9 +183,6 @@ def test_nothing_is_said_of_cells_that_are_unknown() -> None:
         "At depth 0, draft with γ = 8 for 1 user, draft with γ = 2 for 2 users, unknown from 4 users on; "
         "from depth 4,096 on, draft with γ = 8 for 1 user, unknown from 2 users on."
     )
-    assert [*crossovers.limits(found)] == [
-        "For 1 user, drafting pays at depth 4,096, the deepest that was mapped."
-    ]
 
 
 def test_disturbed_cells_have_no_verdict() -> None:
@@ -234,17 +231,6 @@ def test_the_policy_is_short_where_it_can_be(gain: float, policy: str) -> None:
     assert crossovers.policy(found) == policy
 
 
-def test_limits_are_said_by_depth_and_by_users() -> None:
-    whole = [(users, depth) for users in AXES.users for depth in AXES.depths]
-    assert [*crossovers.limits(_map(whole))] == [
-        "At depth 0, drafting does not pay from 8 users on.",
-        "At depth 4,096, drafting does not pay from 2 users on.",
-        "For 1 user, drafting pays at depth 4,096, the deepest that was mapped.",
-        "For 2 to 4 users, drafting does not pay from depth 4,096 on.",
-        "For 8 users, drafting pays at no depth.",
-    ]
-
-
 @pytest.mark.parametrize("output", ["md", "table"])
 def test_the_map_is_a_table_with_signs(output: str) -> None:
     found = _map()
@@ -262,7 +248,6 @@ def test_the_map_as_json_and_frame() -> None:
     content = json.loads(crossovers.as_json(map_crossover(stored, AXES), stored))
     validate("crossover", content)
     assert content["schema"] == schemas.schema_name("crossover")
-    assert content["users_limits"][0] == {"depth": 0, "users": 8}
     assert [cell["source"] for cell in content["cells"]].count("forecast") == 4
     table = frames.crossover(_map())
     assert list(table.columns) == list(CrossoverRow.names())
@@ -322,8 +307,9 @@ def test_the_report_draws_the_map_with_its_line() -> None:
     assert borders
     section = sections.section(results.load(stored.meta.id))
     assert crossovers.policy(found).startswith(section.card.headline)
-    assert section.figures[0].title == "Users and depth for which drafting pays"
-    assert len(section.figures[0].data.rows) == 8
+    drawn = section.figures["crossover"]
+    assert drawn.title == "Users and depth for which drafting pays"
+    assert len(drawn.table.rows) == 8
     assert plot.image(chart, "svg").count(b"1.80") >= 1
     assert plot.crossover(values.whole_bench()) is None
 

@@ -18,7 +18,8 @@ from ggufspec import units
 from ggufspec.analysis import Board, BundleState
 from ggufspec.report.columns import FilledTable, Row, TableLayout, column
 from ggufspec.report.html import TEMPLATES, read_source, write_policy
-from ggufspec.report.rows.listing import ConfigurationRow
+from ggufspec.report.rows.benches import MANNER
+from ggufspec.report.rows.listing import LinkedConfigurationRow
 from ggufspec.report.text import figures
 
 
@@ -35,14 +36,14 @@ class BundleRow(Row):
 
 
 CONFIGURATIONS = TableLayout(
-    row=ConfigurationRow,
+    row=LinkedConfigurationRow,
     names=(
-        *("pair", "machine", "build", "gamma", "rate", "speedup", "verdict", "bench", "state", "target_tps"),
-        *("accept_rate", "layers", "threads", "users", "p_min", "engine", "runs"),
+        *("models", "machine", "build", "draft", "gen_tps", "speedup", "verdict", "bench", "state"),
+        *("target_tps", "accept_rate", "layers", "threads", "users", *MANNER, "engine", "runs"),
     ),
 )
 _BUNDLES = TableLayout(row=BundleRow, names=BundleRow.fields())
-_FILTERED = ("pair", "machine", "build", "gamma", "verdict", "engine", "state")
+_FILTERED = ("models", "machine", "build", "draft", "verdict", "engine", "state")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +64,8 @@ def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
         made_at: the time that the page names; None for now.
     """
     addresses = {bundle.sha256: _address(bundle.report, folder) for bundle in board.bundles}
-    configurations, bundles = (
-        layout.fill({**vars(item), "address": addresses[item.sha256]} for item in items)
-        for layout, items in ((CONFIGURATIONS, board.rows), (_BUNDLES, board.bundles))
-    )
+    configurations = CONFIGURATIONS.fill({"row": row, "address": addresses[row.sha256]} for row in board.rows)
+    bundles = _BUNDLES.fill({**vars(item), "address": addresses[item.sha256]} for item in board.bundles)
     style, behaviour, filtering = map(read_source, ("style.css", "behaviour.js", "board.js"))
     return TEMPLATES.get_template("board.html").render(
         sentences=list(sentences(board)),
@@ -89,7 +88,7 @@ def sentences(board: Board) -> Iterator[str]:
         yield "No configuration is significantly faster than its target alone."
     else:
         ratio = figures.factor(best.recommended)
-        size = "" if best.gamma is None else f" at γ = {best.gamma}"
+        size = "" if best.arm.draft_size is None else f" at γ = {best.arm.draft_size}"
         yield f"The largest speed-up is {ratio}: {best.pair}{size} on {best.machine}."
     rows = board.rows
     pairs, machines = len({row.pair for row in rows}), len({row.machine for row in rows})

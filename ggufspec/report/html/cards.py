@@ -309,7 +309,7 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
         **speedup,
         readings=tuple(readings),
         basis=(basis, engine(results.meta.engine)),
-        notes=(*([rest] if stop else []), *crossovers.limits(crossover), *more),
+        notes=(*([rest] if stop else []), *more),
         action="Measure it again",
         command=_own_command(results),
     )

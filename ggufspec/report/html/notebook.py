@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggufspec.analysis import BenchComparison, Board, Diagnosis
+from ggufspec.analysis import BenchComparison, Board, Diagnosis, arms
 from ggufspec.report.html import TEMPLATES, board
 from ggufspec.report.text import comparison, overview, reasons, tuned
 from ggufspec.report.text.figures import engine
@@ -34,14 +34,14 @@ def _page(value: object) -> tuple[Page, str]:
     """Return what people read of a value, and the call that returns all rows of its table."""
     match value:
         case ResultSet():
-            return overview.page(value), "ggufspec.summary(…)"
+            return overview.page(value, arms.group(value)), "ggufspec.summary(…)"
         case Tuned():
             page = tuned.page(value, tuned.serving_command(value), {})
             return replace(page, notes=(*page.notes, *value.outlook.notes)), "ggufspec.summary(…)"
         case BenchComparison():
             return comparison.page(value), "ggufspec.frames.comparison(…)"
         case Board():
-            rows = ({**vars(row), "address": None} for row in value.rows)
+            rows = ({"row": row, "address": None} for row in value.rows)
             bundles = (
                 f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in value.bundles
             )

@@ -17,12 +17,13 @@ from ggufspec.report.plot import look
 from ggufspec.report.rows.plans import ForecastRow
 from ggufspec.report.rows.runs import (
     UNKNOWN,
+    BarRow,
+    CurveRow,
     Datum,
     DriftRow,
     MemorySpeedRow,
     RunColumns,
     RunRow,
-    SpeedRow,
     distinct,
     harmless_data,
     named_arms,
@@ -48,7 +49,7 @@ def draw_bars(rows: list[Datum]) -> alt.LayerChart:
         for place, row in enumerate(rows)
     ]
     x = alt.X("tps:Q", title="tokens/s", scale=look.speeds(rows), axis=alt.Axis(tickCount=5))
-    base = alt.Chart(look.values(shown)).encode(y=y, tooltip=look.tooltip(SpeedRow, "series"))
+    base = alt.Chart(look.values(shown)).encode(y=y, tooltip=look.tooltip(BarRow))
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     colours = alt.Scale(domain=kinds, range=[_KINDS[arm_kind] for arm_kind in kinds])
     layers: list[Any] = [
@@ -164,7 +165,7 @@ def _series(
     base = alt.Chart(look.values(sorted(rows, key=lambda row: row["gamma"]))).encode(
         x=alt.X("gamma:Q", title=_GAMMA, axis=sizes, scale=alt.Scale(zero=False, padding=26, nice=False)),
         color=colour,
-        tooltip=look.tooltip(SpeedRow, "label"),
+        tooltip=look.tooltip(CurveRow),
     )
     y = alt.Y("tps:Q", title=_TPS, scale=speeds)
     yield base.mark_line(strokeWidth=2, strokeDash=[6, 4] if dashed else [1, 0], xOffset=offset).encode(y=y)

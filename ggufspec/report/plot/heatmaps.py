@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any
 
 import altair as alt
 
@@ -25,6 +27,8 @@ from ggufspec.report.rows.runs import (
 )
 from ggufspec.report.text.crossovers import describe_cell
 from ggufspec.results import ResultSet
+
+_HEIGHT = 38  # of a row of cells
 
 
 def heatmap_rows(results: ResultSet) -> list[Datum]:
@@ -65,15 +69,16 @@ def draw_heatmap(rows: list[Datum]) -> alt.LayerChart | None:
     if not rows:
         return None
     across, down = str(rows[0]["axes"]).split(", ")
-    columns = distinct(rows, "across")
+    n_columns = len(distinct(rows, "across"))
+    titles = {"category": "category of the prompts", "γ": "γ (draft size)"}
     base = alt.Chart(look.values(rows)).encode(
         x=alt.X(
             "across:N",
             sort=None,
-            title="category of the prompts" if across == "category" else across,
+            title=titles.get(across, across),
             axis=alt.Axis(
-                labelAngle=-35 if len(columns) > 4 else 0,
-                labelLimit=110 if len(columns) > 3 else 165,
+                labelAngle=-35 if n_columns > 4 else 0,
+                labelLimit=110 if n_columns > 3 else 165,
                 domain=False,
                 ticks=False,
             ),
@@ -82,19 +87,46 @@ def draw_heatmap(rows: list[Datum]) -> alt.LayerChart | None:
         y=alt.Y(
             "down:N",
             sort=None,
-            title="γ (draft size)" if down == "γ" else down,
+            title=titles.get(down, down),
             axis=alt.Axis(labelLimit=110),
             scale=alt.Scale(padding=0.06),
         ),
         tooltip=look.tooltip(HeatRow, down=down, across=across),
     )
+    return _draw_map(
+        rows,
+        base,
+        about=f"Speed-up over the target alone by {down} and {across}",
+        where=lambda row: f"at {down} {row['down']}, {across} {row['across']}",
+        n_rows=len(distinct(rows, "down")),
+    )
+
+
+def _draw_map(
+    rows: list[Datum],
+    base: alt.Chart,
+    *lines: alt.Chart,
+    about: str,
+    where: Callable[[Datum], str],
+    n_rows: int,
+) -> alt.LayerChart:
+    """Draw cells in the colours of their speed-ups, with lines between them, and their labels.
+
+    Args:
+        rows: the cells.
+        base: their places.
+        lines: between them.
+        about: what the map shows, for screen readers.
+        where: names a cell there.
+        n_rows: of cells.
+    """
     cells = base.mark_rect(cornerRadius=3).encode(color=look.speedup_colour(rows))
-    text = base.mark_text(fontWeight="bold", color=look.INK).encode(text="label:N")
-    extremes = look.describe_extremes(rows, lambda row: f"at {down} {row['down']}, {across} {row['across']}")
+    labels = base.mark_text(fontWeight="bold", color=look.INK).encode(text="label:N")
+    speed = itemgetter("speedup")
+    ends = {"the highest": max(rows, key=speed), "the lowest": min(rows, key=speed)}
+    extremes = ", ".join(f"{name} is {row['gain']} {where(row)}" for name, row in ends.items())
     return look.dress(
-        *(cells, text),
-        description=f"Speed-up over the target alone by {down} and {across}: {extremes}.",
-        height=max(90, 34 * len(distinct(rows, "down"))),
+        *(cells, *lines, labels), description=f"{about}: {extremes}.", height=max(90, _HEIGHT * n_rows)
     )
 
 
@@ -115,20 +147,41 @@ def _fastest(rows: Iterable[Datum]) -> list[Datum]:
     ]
 
 
-_HEIGHT = 40  # of a row
-
-
 def crossover_rows(results: ResultSet) -> list[Datum]:
     """Return what ``crossover`` draws, one row per known cell; none for a bench that is no crossover.
 
-    Columns: users, depth, source, verdict, gamma, speedup, speedup_lo, speedup_hi, gain, label. ``across``
-    and ``down`` count the cell's place from 0. ``ends_right`` and ``ends_below`` are whether the policy
-    changes between drafting and not at that border of the cell.
+    Columns: users, depth, source, verdict, gamma, speedup, speedup_lo, speedup_hi, gain, label.
+    ``ends_right`` and ``ends_below`` are whether the policy changes between drafting and not at that border
+    of the cell.
     """
     crossover_map = read_crossover(results)
     if crossover_map is None:
         return []
-    return [_row(crossover_map, cell) for cell in crossover_map.cells if cell.best is not None]
+    more_users, deeper = dict(pairwise(crossover_map.users)), dict(pairwise(crossover_map.depths))
+    return [
+        {
+            "users": cell.users,
+            "depth": cell.depth,
+            "source": cell.source.value,
+            "verdict": cell.verdict.value,
+            "gamma": best.draft,
+            **look.flatten("speedup", best.speedup),
+            "gain": units.format_factor(best.speedup.value),
+            "label": describe_cell(cell),
+            "ends_right": _changes(crossover_map, cell, cell.users, deeper.get(cell.depth)),
+            "ends_below": _changes(crossover_map, cell, more_users.get(cell.users), cell.depth),
+        }
+        for cell in crossover_map.cells
+        if (best := cell.best) is not None
+    ]
+
+
+def _changes(crossover_map: CrossoverMap, cell: CrossoverCell, users: int | None, depth: int | None) -> bool:
+    """Whether the policy changes between drafting and not from a cell to its neighbour, if there is one."""
+    if users is None or depth is None:
+        return False
+    other = crossover_map.by_point[TrafficPoint(users, depth)]
+    return other.best is not None and (other.choice is None) != (cell.choice is None)
 
 
 def crossover(results: ResultSet) -> alt.LayerChart | None:
@@ -140,99 +193,36 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``crossover_rows``."""
     if not rows:
         return None
+    band, axis = (
+        alt.Scale(type="band", padding=0),
+        alt.Axis(format=",", labelAngle=0, domain=False, ticks=False),
+    )
+
+    def place(across: float, down: float) -> dict[str, Any]:
+        """Return the axes of a layer that stands at a share of the width and the height of each cell."""
+        return {
+            "x": alt.X(
+                "depth:O",
+                title="depth: tokens before each prompt",
+                scale=band,
+                axis=axis,
+                bandPosition=across,
+            ),
+            "y": alt.Y("users:O", title="users", scale=band, axis=axis, bandPosition=down),
+        }
+
     base = alt.Chart(look.values(rows)).encode(tooltip=look.tooltip(CrossoverCellRow))
-    cells = base.mark_rect(stroke="white", strokeWidth=3).encode(
-        x=_across(rows, "across"),
-        x2="across_end:Q",
-        y=_down(rows, "down"),
-        y2="down_end:Q",
-        color=look.speedup_colour(rows),
-    )
-    text = base.mark_text(fontWeight="bold", color=look.INK).encode(
-        x=_across(rows, "across_middle"), y=_down(rows, "down_middle"), text="label:N"
-    )
-    right = (
+    line: dict[str, Any] = {"color": look.VERMILLION, "strokeWidth": 3}
+    return _draw_map(
+        rows,
+        base.encode(**place(0.5, 0.5)),
         base.transform_filter(alt.datum.ends_right)
-        .mark_rule(color=look.VERMILLION, strokeWidth=3)
-        .encode(x=_across(rows, "across_end"), y=_down(rows, "down"), y2="down_end:Q")
-    )
-    below = (
+        .mark_rule(**line)
+        .encode(**place(1, 0), y2=alt.Y2("users:O", bandPosition=1)),
         base.transform_filter(alt.datum.ends_below)
-        .mark_rule(color=look.VERMILLION, strokeWidth=3)
-        .encode(x=_across(rows, "across"), x2="across_end:Q", y=_down(rows, "down_end"))
+        .mark_rule(**line)
+        .encode(**place(0, 1), x2=alt.X2("depth:O", bandPosition=1)),
+        about="Speed-up of the best draft size over the target alone by users and depth",
+        where=lambda row: f"for {units.counted(row['users'], 'user')} at depth {row['depth']:,}",
+        n_rows=len(distinct(rows, "users")),
     )
-    extremes = look.describe_extremes(
-        rows, lambda row: f"for {units.counted(row['users'], 'user')} at depth {row['depth']:,}"
-    )
-    return look.dress(
-        *(cells, right, below, text),
-        description=f"Speed-up of the best draft size over the target alone by users and depth: {extremes}.",
-        height=max(90, _HEIGHT * len(distinct(rows, "users"))),
-    )
-
-
-def _row(crossover_map: CrossoverMap, cell: CrossoverCell) -> Datum:
-    best = cell.best
-    assert best is not None
-    across, down = crossover_map.depths.index(cell.depth), crossover_map.users.index(cell.users)
-    return {
-        "users": cell.users,
-        "depth": cell.depth,
-        "source": cell.source.value,
-        "verdict": cell.verdict.value,
-        "gamma": best.draft,
-        **look.flatten("speedup", best.speedup),
-        "gain": units.format_factor(best.speedup.value),
-        "label": describe_cell(cell),
-        "across": across,
-        "across_middle": across + 0.5,
-        "across_end": across + 1,
-        "down": down,
-        "down_middle": down + 0.5,
-        "down_end": down + 1,
-        "ends_right": _changes(crossover_map, cell, users=0, depths=1),
-        "ends_below": _changes(crossover_map, cell, users=1, depths=0),
-    }
-
-
-def _changes(crossover_map: CrossoverMap, cell: CrossoverCell, users: int, depths: int) -> bool:
-    """Whether the policy changes between drafting and not at a cell's border to a neighbour, if there is one.
-
-    Args:
-        crossover_map: which has both.
-        cell: one of its cells.
-        users: how many rows further down the neighbour is.
-        depths: how many columns further right it is.
-    """
-    down, across = (
-        crossover_map.users.index(cell.users) + users,
-        crossover_map.depths.index(cell.depth) + depths,
-    )
-    if down == len(crossover_map.users) or across == len(crossover_map.depths):
-        return False
-    other = crossover_map.by_point[TrafficPoint(crossover_map.users[down], crossover_map.depths[across])]
-    return other.best is not None and (other.choice is None) != (cell.choice is None)
-
-
-def _across(rows: list[Datum], field: str) -> alt.X:
-    """Return the axis of depths; all layers have the same, so that they share it."""
-    count, axis = _labels(rows, "across", "depth")
-    scale = alt.Scale(domain=[0, count], nice=False)
-    return alt.X(f"{field}:Q", title="depth: tokens before each prompt", scale=scale, axis=axis)
-
-
-def _down(rows: list[Datum], field: str) -> alt.Y:
-    """Return the axis of users, the fewest on top."""
-    count, axis = _labels(rows, "down", "users")
-    scale = alt.Scale(domain=[0, count], nice=False, reverse=True)
-    return alt.Y(f"{field}:Q", title="users", scale=scale, axis=axis)
-
-
-def _labels(rows: list[Datum], axis_position: str, name: str) -> tuple[int, alt.Axis]:
-    """Return the number of equally wide cells, and an axis with their values in the middle of each."""
-    labels = {row[axis_position]: f"{row[name]:,}" for row in rows}
-    count = max(labels) + 1
-    texts = json.dumps([labels.get(number, "") for number in range(count)])
-    middles = [number + 0.5 for number in range(count)]
-    shown = f"{texts}[floor(datum.value)]"
-    return count, alt.Axis(values=middles, labelExpr=shown, grid=False, domain=False, ticks=False)

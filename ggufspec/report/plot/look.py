@@ -44,17 +44,15 @@ _VEGA: Mapping[Callable[[Any], str] | None, str] = {
 """How a column is shown -> the same as a format of Vega."""
 
 
-def tooltip(row: type[Row], *left_out: str, **heads: str) -> list[alt.Tooltip]:
+def tooltip(row: type[Row], **heads: str) -> list[alt.Tooltip]:
     """Return what a mark says when it is pointed at: the columns of a row type, intervals after their values.
 
     Args:
         row: of ``rows.runs``.
-        left_out: columns that are not there.
         heads: headings by column, where they are others than in the data's table.
     """
     shown = []
-    for name in (name for name in row.fields() if name not in left_out):
-        column = row.columns[name]
+    for name, column in row.columns.items():
         form = _VEGA.get(column.show, alt.Undefined)
         encoding = "Q" if column.is_number else "N"
         ends = {"_lo": "from (95 %)", "_hi": "to (95 %)"} if column.is_estimate else {}
@@ -128,14 +126,6 @@ def speedup_colour(rows: list[Datum]) -> alt.Color:
     far = max(1.05, *(max(row["speedup"], 1 / row["speedup"]) for row in rows))
     scale = alt.Scale(domain=[1 / far, 1, far], range=["#e08345", "#f4f4f4", "#5fa3d9"])  # for dark numbers
     return alt.Color("speedup:Q", scale=scale, legend=None)
-
-
-def describe_extremes(rows: list[Datum], describe: Callable[[Datum], str]) -> str:
-    """Return the highest and the lowest speed-up, and which cells have them."""
-    top = max(rows, key=lambda row: row["speedup"])
-    low = min(rows, key=lambda row: row["speedup"])
-    ends = {"the highest": top, "the lowest": low}
-    return ", ".join(f"{name} is {row['gain']} {describe(row)}" for name, row in ends.items())
 
 
 def dress(*layers: Any, description: str, height: int = HEIGHT) -> alt.LayerChart:

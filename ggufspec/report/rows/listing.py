@@ -8,9 +8,10 @@ from datetime import datetime
 
 from ggufspec import units
 from ggufspec.analysis import ListedBench
-from ggufspec.domain import Estimate
+from ggufspec.llama.install import releases
 from ggufspec.prompts import PromptSuite
 from ggufspec.report.columns import Row, column, shown
+from ggufspec.report.rows.benches import ArmRow
 from ggufspec.units import format_bytes
 
 
@@ -101,28 +102,29 @@ class LocalPairRow(Row):
 
 
 class ConfigurationRow(Row):
-    """An arm of a published bench, see ``analysis.BoardRow``; ``address`` is that of its report."""
+    """An arm of a published bench, see ``analysis.BoardRow``."""
 
     bundle: str
     sha256: str
-    pair: str
-    machine: str
-    build: str = column("llama.cpp")
-    gamma: int | None = column("γ")
-    rate: float = shown("tokens/s", units.format_rate, of="tps.value")
-    tps: Estimate = column("tokens/s", units.format_rate)
-    speedup: Estimate | None = column("speed-up", units.format_factor)
-    verdict: str | None
-    bench: str = column("report", link="address")
     state: str = column("bundle is")
-    target_tps: float | None = column("target alone, tokens/s", units.format_rate)
-    accept_rate: float | None = column("accepted", units.format_percent)
-    layers: int | None = column("GPU layers")
-    threads: int | None
-    users: int | None
-    p_min: float | None = column("p-min")
-    engine: str
-    runs: int
+    bench: str = column("report", of="meta.id", link="address")
+    engine: str = column(of="meta.engine")
+    machine: str
+    build: str = column(
+        "llama.cpp",
+        of=lambda row: f"{releases.identify(row.arm.build)}, {row.arm.build.backend or 'unknown backend'}",
+    )
+    target_tps: float | None = column(
+        "target alone, tokens/s", units.format_rate, of="arm.baseline.rate.value"
+    )
+    runs: int = column(of=lambda row: len(row.arm.rates))
+    arm: ArmRow
+
+
+class LinkedConfigurationRow(Row):
+    """A configuration with the address of its report."""
+
+    row: ConfigurationRow
 
 
 _WORDS = 8  # of a prompt that are shown

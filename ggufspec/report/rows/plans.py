@@ -221,7 +221,7 @@ class CrossoverRow(Row):
     gen_tps: float | None = column("tokens/s", units.format_rate, of="best.tokens_per_s")
     target_gen_tps: float | None = column(show=units.format_rate, of="target_tokens_per_s")
     speedup: Estimate | None = column("speed-up", units.format_factor, of="best.speedup")
-    verdict: str
+    verdict: str = column(help="faster, slower, same or undecided")
     repeats: int
 
 

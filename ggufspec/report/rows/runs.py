@@ -1,7 +1,8 @@
 """The rows of runs: a run of a bench or of a log, what several runs have in common, and the data of charts.
 
 A chart's data are mappings: what a mark says when it is pointed at, and the table below the chart. ``tps`` is
-beside ``tps_lo`` and ``tps_hi``, the ends of its interval.
+beside ``tps_lo`` and ``tps_hi``, the ends of its interval. A page has the docstring of their row type as the
+title and the caption of the chart.
 """
 
 from __future__ import annotations
@@ -439,7 +440,12 @@ def _interval(name: str) -> Callable[[Mapping[str, Any]], Estimate | None]:
 
 
 class CrossoverCellRow(Row):
-    """A cell of a crossover."""
+    """Users and depth for which drafting pays.
+
+    The γ with the most tokens/s of all users together, and these over those of the target alone for as many
+    users: blue is faster, orange is slower. The line separates drafting from not drafting. ~ is forecast from
+    the cells around it; ? has an interval that includes 1.
+    """
 
     users: int
     depth: int = column(show=with_commas)
@@ -449,19 +455,43 @@ class CrossoverCellRow(Row):
     verdict: str = column("drafting")
 
 
-class SpeedRow(Row):
+class ArmSpeedRow(Row):
     """The speed of an arm, measured or forecast."""
 
-    series: str = column("arm")
-    label: str = column("arm")
     kind: str
     gamma: int | None = column("γ")
     tps: Estimate = column("tokens/s", units.format_rate, of=_interval("tps"))
     gain: str | None = column("speed-up")
 
 
+class CurveRow(Row):
+    """Speed over draft size.
+
+    Tokens per second by γ, the number of tokens drafted per round, with 95 % intervals over prompts and
+    repeats. The dotted line and its band are the target alone: points above it are faster.
+    """
+
+    series: str = column("arm")
+    speed: ArmSpeedRow = column(of=lambda row: row)
+
+
+class BarRow(Row):
+    """Speed of each arm.
+
+    Tokens per second, with 95 % intervals over prompts and repeats; in brackets, the speed-up over the target
+    alone.
+    """
+
+    label: str = column("arm")
+    speed: ArmSpeedRow = column(of=lambda row: row)
+
+
 class HeatRow(Row):
-    """A cell of the map of speed-ups."""
+    """Speed-up by setting.
+
+    Speed-up over the target alone: blue is faster, orange is slower; ? is undecided. Where several settings
+    share a cell, it shows that with the most tokens/s.
+    """
 
     down: str = column("row")
     across: str = column("column")
@@ -470,7 +500,11 @@ class HeatRow(Row):
 
 
 class AcceptedAtRow(Row):
-    """A position in the drafts of an arm."""
+    """Acceptance by position.
+
+    How often the first, second, … token of a draft was accepted, at the largest γ measured. The solid line
+    counts all drafts; the dashed one only those whose earlier tokens were all accepted.
+    """
 
     series: str = column("arm")
     gamma: int = column("γ")
@@ -480,7 +514,11 @@ class AcceptedAtRow(Row):
 
 
 class AcceptedInRow(Row):
-    """The parts of one kind of the answers of an arm."""
+    """Acceptance by part of the answers.
+
+    How many of the tokens drafted in thinking, calls, JSON, code and prose were accepted, with 95 % intervals
+    over prompts, by the fastest arm of each kind.
+    """
 
     series: str = column("arm")
     segment: str = column("part of the answers")
@@ -490,7 +528,11 @@ class AcceptedInRow(Row):
 
 
 class SpentRow(Row):
-    """A part of the rounds of an arm."""
+    """Where a round's time goes.
+
+    Milliseconds of a mean round: the drafter proposes tokens, the target verifies them in one batch, and the
+    rest.
+    """
 
     label: str = column("arm")
     part: str = column("spent on")
@@ -499,7 +541,12 @@ class SpentRow(Row):
 
 
 class MemorySpeedRow(Row):
-    """The memory and the speed of an arm."""
+    """Memory against speed.
+
+    Memory and tokens per second. The axis says which memory: GPU memory where it is known, otherwise the
+    memory of llama.cpp's process on the host. Blue diamonds on the dashed line are the Pareto front: no other
+    arm is faster and needs no more memory.
+    """
 
     label: str = column("arm")
     memory_mib: float = column("MiB", "{:.1f}".format)
@@ -509,7 +556,12 @@ class MemorySpeedRow(Row):
 
 
 class DriftRow(Row):
-    """A run in the course of a bench."""
+    """Drift and disturbances.
+
+    Each run's tokens per second over the median of its arm and prompt, by time. Anchors repeat one
+    configuration, so a slope of their line is the drift of the machine. During disturbed runs, other programs
+    used the processor.
+    """
 
     minutes: float = column("minute", two_digits)
     label: str = column("arm")

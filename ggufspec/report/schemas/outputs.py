@@ -17,7 +17,7 @@ from ggufspec.choices import Layers
 from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
 from ggufspec.report.columns import Column, Row, column
 from ggufspec.report.rows.benches import ComparisonRow, MannerRow, NamedAdvice, OriginRow, SummaryRow
-from ggufspec.report.rows.plans import FinalistRow, PlanRow, RoundsRow, list_finalists
+from ggufspec.report.rows.plans import CrossoverRow, FinalistRow, PlanRow, ProspectRow, list_finalists
 from ggufspec.report.schemas import schema_name
 from ggufspec.results import json_schema
 
@@ -70,34 +70,11 @@ class ChoiceReport(Row):
     p_value: float | None = column(of="choice.judgement.p_value")
 
 
-class ForecastReport(Row):
-    """The forecast of a configuration over all prompts."""
-
-    configuration: ConfigurationReport = column(of="arm")
-    tokens_per_s: Estimate = column(of="overall.tokens_per_s")
-    speedup: Estimate = column(of="overall.speedup")
-    accept_rate: float | None = column(of="overall.accept_rate")
-    rounds: RoundsRow = column(of="overall")
-    break_even_accept_rate: float | None = column(of="overall.break_even_accept_rate")
-
-
 class PassedOverReport(Row):
     """A configuration that was better, and why it is not recommended."""
 
     configuration: ConfigurationReport = column(of="spec")
     reason: str
-
-
-class FinalistReport(Row):
-    """A measured configuration; only the confirmation's figures are a verdict."""
-
-    stage: str
-    configuration: ConfigurationReport = column(of="measured.arm.spec")
-    recommended: bool
-    tokens_per_s: Estimate | None = column(of="measured.arm.rate")
-    speedup: Estimate | None = column(of="measured.arm.gain.ratio")
-    accept_rate: float | None = column(of="measured.arm.acceptance.accept_rate")
-    status: str = column(of="measured.arm.status")
 
 
 class NeedsReport(Row):
@@ -152,9 +129,14 @@ class TuneReport(Row):
     results: str = column(of="tuned.results.meta.id")
     selection: str = column(of="tuned.selection.results.meta.id")
     warnings: list[NamedAdvice] = column(of=lambda item: _named(review.warnings(item["tuned"].results)))
-    finalists: list[FinalistReport] = column(of=lambda item: list_finalists(item["tuned"]))
+    finalists: list[FinalistRow] = column(of=lambda item: list_finalists(item["tuned"]))
     calibration: CorrectionsReport | None = column(of="tuned.outlook.calibration")
-    forecasts: list[ForecastReport] = column(of="tuned.outlook.prospects")
+    forecasts: list[ProspectRow] = column(
+        of=lambda item: [
+            {"prospect": prospect, "forecast": prospect.overall}
+            for prospect in item["tuned"].outlook.prospects
+        ]
+    )
 
 
 class DraftReport(Row):
@@ -165,34 +147,11 @@ class DraftReport(Row):
     speedup: Estimate
 
 
-class CellReport(Row):
-    """A number of users at a depth, with the fastest draft size."""
+class CellReport(CrossoverRow):
+    """A number of users at a depth, with the fastest draft size and all others."""
 
-    users: int
-    depth: int
-    source: str = column(help="measured, forecast or unknown")
-    verdict: str = column(help="faster, slower, same or undecided")
     drafts: bool = column(of=lambda cell: cell.choice is not None, help="Whether the policy is to draft.")
-    draft: int | None = column(of="best.draft")
-    speedup: Estimate | None = column(of="best.speedup")
-    tokens_per_s: float | None = column(of="best.tokens_per_s")
-    target_tokens_per_s: float | None
-    repeats: int
     by_draft: list[DraftReport] = column(of="gains")
-
-
-class UsersLimitReport(Row):
-    """The number of users from which drafting does not pay at a depth."""
-
-    depth: int
-    users: int | None = column(help="Null if it pays for the most users, or nothing is known about them.")
-
-
-class DepthLimitReport(Row):
-    """The depth from which drafting does not pay for so many users."""
-
-    users: int
-    depth: int | None = column(help="Null if it pays at the deepest, or nothing is known about that.")
 
 
 class CrossoverReport(Row):
@@ -207,16 +166,6 @@ class CrossoverReport(Row):
     cells: list[CellReport] = column(
         of="map.cells", help="Row by row: all depths of the first number of users come first."
     )
-    users_limits: list[UsersLimitReport] = column(
-        of=lambda item: [
-            {"depth": depth, "users": item["map"].users_limit(depth)} for depth in item["map"].depths
-        ]
-    )
-    depth_limits: list[DepthLimitReport] = column(
-        of=lambda item: [
-            {"users": users, "depth": item["map"].depth_limit(users)} for users in item["map"].users
-        ]
-    )
     run_sd: float | None = column(of="map.run_sd", help="Standard deviation of log speed-ups between loads.")
     forecast_sd: float = column(of="map.forecast_sd", help="That of forecast log speed-ups.")
     forecast_errors: list[float] = column(
@@ -228,20 +177,15 @@ class CrossoverReport(Row):
 def _rows(row: type[Row], *before: type[Row]) -> Any:
     """Return the type of rows in JSON: objects with ``schema``, other rows' columns and their own."""
     fields: dict[str, Any] = {"schema": str}
-    for part in (*before, row):
-        for field in part.columns.values():
-            fields |= (
-                {}
-                if field.only_shown
-                else {name: _explained(field, hint) for name, hint in field.types.items()}
-            )
+    for field in (field for part in (*before, row) for field in part.for_programs):
+        fields |= {name: _explained(field, hint) for name, hint in field.types.items()}
     return list[_struct(row, fields)]  # type: ignore[misc]  # made at run time
 
 
 @functools.cache
 def _object(row: type[Row]) -> Any:
     """Return the type of a row as one JSON object."""
-    fields = {name: _explained(field, _with_objects(field.type)) for name, field in row.columns.items()}
+    fields = {field.name: _explained(field, _with_objects(field.type)) for field in row.for_programs}
     return _struct(row, fields)
 
 

@@ -36,7 +36,7 @@ def text(crossover: CrossoverMap, warnings: Mapping[str, str], output: str = "md
     )
     heads = ("users", *(f"depth {depth:,}" for depth in crossover.depths))
     return tables.Page(
-        found=(policy(crossover), *limits(crossover)),
+        found=(policy(crossover),),
         table=FilledTable.of_texts(heads, rows),
         notes=(*_legend(crossover), *basis(crossover)),
         warnings=warnings,
@@ -76,46 +76,38 @@ def _legend(crossover: CrossoverMap) -> Iterator[str]:
 
 
 def policy(crossover: CrossoverMap) -> str:
-    """Return what to do for how many users and how deep a context, in one sentence."""
-    groups = [
-        (choices, [depth for depth, _ in members])
-        for choices, members in groupby(
-            ((depth, _choices(crossover, depth)) for depth in crossover.depths), key=lambda item: item[1]
-        )
-    ]
+    """Return what to do for how many users and how deep a context, in one sentence.
+
+    With undecided cells there is another one: what is safe there, and what would decide them.
+    """
+    by_choices = groupby(
+        crossover.depths,
+        key=lambda depth: [_choice(crossover.by_point[TrafficPoint(n, depth)]) for n in crossover.users],
+    )
     parts = [
-        _at_depths(depths, crossover.depths) + _describe_choices(choices, crossover.users)
-        for choices, depths in groups
+        _at_depths([*depths], crossover.depths) + _describe_choices(choices, crossover.users)
+        for choices, depths in by_choices
     ]
     sentence = "; ".join(parts)
-    return f"{sentence[:1].upper()}{sentence[1:]}.{_meanwhile(crossover)}"
-
-
-def _meanwhile(crossover: CrossoverMap) -> str:
-    """Return a sentence on undecided cells; an empty text without any."""
-    cells = [cell for cell in crossover.undecided if cell.best is not None]
-    if not cells:
-        return ""
-    needs = "a quiet machine" if any(cell.disturbed or cell.widened for cell in cells) else "more runs"
-    if any(cell.fails_unlike for cell in cells):
+    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
+    undecided = [cell for cell in crossover.undecided if cell.best is not None]
+    if not undecided:
+        return sentence
+    needs = "more runs"
+    if any(cell.disturbed or cell.widened for cell in undecided):
+        needs = "a quiet machine"
+    if any(cell.fails_unlike for cell in undecided):
         needs = "runs that fail alike with and without drafting"
-    return f" The target alone is what is safe where it is undecided; {needs} would decide it."
-
-
-def _choices(crossover: CrossoverMap, depth: int) -> tuple[str, ...]:
-    return tuple(_choice(crossover.by_point[TrafficPoint(users, depth)]) for users in crossover.users)
+    return f"{sentence} The target alone is what is safe where it is undecided; {needs} would decide it."
 
 
 def _choice(cell: CrossoverCell) -> str:
-    """Return what to do in a cell; the target alone is what is safe where nothing is decided."""
+    """Return what to do in a cell."""
     if cell.source is CellSource.UNKNOWN:
         return "unknown"
-    match cell.verdict:
-        case SpeedVerdict.FASTER:
-            return f"draft with γ = {cell.choice}"
-        case SpeedVerdict.UNDECIDED:
-            return "undecided"
-    return "do not draft"
+    if cell.verdict is SpeedVerdict.UNDECIDED:
+        return "undecided"
+    return f"draft with γ = {cell.choice}" if cell.verdict is SpeedVerdict.FASTER else "do not draft"
 
 
 def _describe_choices(choices: Sequence[str], users: Sequence[int]) -> str:
@@ -146,46 +138,6 @@ def _at_depths(depths: Sequence[int], mapped: Sequence[int]) -> str:
     if len(depths) == 1:
         return f"at depth {depths[0]:,}, "
     return f"at depths {depths[0]:,} to {depths[-1]:,}, "
-
-
-def limits(crossover: CrossoverMap) -> Iterator[str]:
-    """Yield from how many users, and from which depth on, drafting was found not to be faster."""
-    users, depths = crossover.users, crossover.depths
-    if len(users) > 1:
-        decided = [depth for depth in depths if _is_decided(crossover, users[-1], depth)]
-        for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in decided]):
-            where = f"At depth {_span(places)}"
-            if limit is None:
-                most = units.counted(users[-1], "user")
-                yield f"{where}, drafting pays for {most}, the most that were mapped."
-            elif limit == users[0]:
-                yield f"{where}, drafting pays for no number of users."
-            else:
-                yield f"{where}, drafting does not pay from {units.counted(limit, 'user')} on."
-    if len(depths) > 1:
-        decided = [number for number in users if _is_decided(crossover, number, depths[-1])]
-        for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in decided]):
-            where = f"For {_span(places)} {'user' if places == [1] else 'users'}"
-            if limit is None:
-                yield f"{where}, drafting pays at depth {depths[-1]:,}, the deepest that was mapped."
-            elif limit == depths[0]:
-                yield f"{where}, drafting pays at no depth."
-            else:
-                yield f"{where}, drafting does not pay from depth {limit:,} on."
-
-
-def _is_decided(crossover: CrossoverMap, users: int, depth: int) -> bool:
-    return crossover.by_point[TrafficPoint(users, depth)].verdict is not SpeedVerdict.UNDECIDED
-
-
-def _by_limit(limits: Sequence[tuple[int, int | None]]) -> Iterator[tuple[int | None, list[int]]]:
-    """Yield each limit with the neighbouring places that have it."""
-    for limit, members in groupby(limits, key=lambda item: item[1]):
-        yield limit, [place for place, _ in members]
-
-
-def _span(places: Sequence[int]) -> str:
-    return f"{places[0]:,}" if len(places) == 1 else f"{places[0]:,} to {places[-1]:,}"
 
 
 def basis(crossover: CrossoverMap) -> Iterator[str]:

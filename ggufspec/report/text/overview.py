@@ -202,24 +202,23 @@ def list_warnings(benches: Mapping[str, ResultSet]) -> Iterator[str]:
             yield f"warning on {machine}: {names}: `ggufspec show {bench.meta.id}`"
 
 
-def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) -> str:
+def overview(results: ResultSet, output: str = "md") -> str:
     """Return the table of a bench, what its numbers rest on, and its warnings.
 
     Args:
         results: a bench.
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
-        is_stored: whether the store has it, so that its id is enough to show it again.
     """
-    return page(results, is_stored=is_stored).text(output)
+    return page(results, arms.group(results)).text(output)
 
 
-def page(results: ResultSet, *, is_stored: bool = True) -> tables.Page:
-    """Return what ``overview`` prints."""
-    groups = arms.group(results)
+def page(results: ResultSet, groups: Sequence[Arm], layout: TableLayout = ARMS) -> tables.Page:
+    """Return what ``overview`` prints of the arms of a bench; ``layout`` has the columns of the table."""
     if not groups:
         return tables.Page(found=("Nothing was measured.",))
-    table, leading = ARMS.fill(list_arms(groups)), judgements.leading_arm(groups)
-    name = results.meta.id if is_stored else str(results.folder)
+    table, leading = layout.fill(list_arms(groups)), judgements.leading_arm(groups)
+    # by its id the store finds it; a bench of a bundle is named by its folder there
+    name = results.meta.id if results.folder.is_absolute() else str(results.folder)
     return tables.Page(
         found=(
             *verdicts(groups),
