@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from statistics import fmean, variance
+from typing import NamedTuple
 
 import numpy as np
 
@@ -231,28 +232,33 @@ class _Spread:
         return stats.family_quantile(draft_sizes, degrees, confidence) * error
 
 
+class _LogGains(NamedTuple):
+    """The log speed-ups of a draft size at a place.
+
+    ``added`` is what other programs may have added to their mean.
+    """
+
+    logs: list[float]  # one for each repeat up to the last look
+    repeats: int  # all of them
+    added: float
+
+
 @dataclass(kw_only=True)
 class _MeasuredCells:
     """What was measured, by draft size (``_TARGET`` for the target alone) and place.
 
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
     ``expected_s`` are the same as computed beforehand; nothing where they were not. ``lengths`` are tokens
-    per round of one user. ``log_gains`` have a log speed-up for each repeat. ``disturbed`` are places at
-    which swapping or heat disturbed too many runs, and ``unlike`` those at which drafting and the target
-    alone do not fail alike. ``added`` is what other programs may have added to a log
-    speed-up. ``repeats`` are how many speed-ups each draft size has.
+    per round of one user. ``disturbed`` are places at which swapping or heat disturbed too many runs, and
+    ``unlike`` those at which drafting and the target alone do not fail alike.
     """
 
     round_s: dict[int, dict[TrafficPoint, float]] = field(default_factory=dict)
     expected_s: dict[int, dict[TrafficPoint, float]] = field(default_factory=dict)
     lengths: dict[int, dict[TrafficPoint, float]] = field(default_factory=dict)
-    log_gains: dict[tuple[int, TrafficPoint], list[float]] = field(
-        default_factory=dict
-    )  # up to the last look
+    log_gains: dict[tuple[int, TrafficPoint], _LogGains] = field(default_factory=dict)
     disturbed: set[TrafficPoint] = field(default_factory=set)
     unlike: set[TrafficPoint] = field(default_factory=set)
-    added: dict[tuple[int, TrafficPoint], float] = field(default_factory=dict)
-    repeats: dict[TrafficPoint, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _MeasuredCells:
@@ -284,9 +290,8 @@ class _MeasuredCells:
         if logs:
             # up to the last look that so many repeats reach; all of them before the first
             look = max((look for look in LOOKS if look <= len(logs)), default=len(logs))
-            self.log_gains[draft, point] = logs[:look]
-            self.added[draft, point] = stats.disturbance_error(arm.rates, alone)
-            self.repeats[point] = min(len(logs), self.repeats.get(point, len(logs)))
+            added = stats.disturbance_error(arm.rates, alone)
+            self.log_gains[draft, point] = _LogGains(logs[:look], len(logs), added)
 
     def seconds(self, draft: int, point: TrafficPoint) -> float | None:
         """Return the seconds per round at a place, measured or forecast; None where they are unknown."""
@@ -325,9 +330,8 @@ class _MeasuredCells:
         """
         measured: dict[TrafficPoint, tuple[float, float]] = {}
         for point in {point for _, point in self.log_gains}:
-            gains = [
-                logs for (_, at), logs in self.log_gains.items() if at == point and len(logs) >= LOOKS[0]
-            ]
+            known = (of.logs for (_, at), of in self.log_gains.items() if at == point)
+            gains = [logs for logs in known if len(logs) >= LOOKS[0]]
             freedom = sum(len(logs) - 1 for logs in gains)
             squares = sum((len(logs) - 1) * variance(logs) for logs in gains)
             if squares > 0:
@@ -358,46 +362,42 @@ class _MeasuredCells:
     ) -> CrossoverCell:
         """Return one cell; its draft sizes hold together with this confidence."""
         alone_s = self.seconds(_TARGET, point)
-        drafts = [draft for draft in self.drafts if (draft, point) in self.log_gains]
-        if drafts and alone_s is not None:
-            repeats = [self.log_gains[draft, point] for draft in drafts]
-            return CrossoverCell(
-                users=point.users,
-                depth=point.depth,
+        cell = CrossoverCell(
+            users=point.users,
+            depth=point.depth,
+            source=CellSource.UNKNOWN,
+            target_tokens_per_s=None if alone_s is None else point.users / alone_s,
+        )
+        measured = {draft: of for draft in self.drafts if (of := self.log_gains.get((draft, point)))}
+        if measured and alone_s is not None:
+            spread = None if point in self.refused else spreads.get(point)
+            return replace(
+                cell,
                 source=CellSource.MEASURED,
-                target_tokens_per_s=point.users / alone_s,
                 gains=tuple(
                     DraftGain(
                         draft=draft,
                         tokens_per_s=point.users * self.lengths[draft][point] / self.round_s[draft][point],
                         speedup=Estimate.around_log(
                             fmean(logs),
-                            spreads[point].half_width(
-                                len(drafts), confidence, repeats=len(logs), added=self.added[draft, point]
-                            )
-                            if point in spreads and point not in self.refused and len(logs) >= LOOKS[0]
-                            else None,
+                            None
+                            if spread is None or len(logs) < LOOKS[0]
+                            else spread.half_width(len(measured), confidence, repeats=len(logs), added=added),
                         ),
                     )
-                    for draft, logs in zip(drafts, repeats, strict=True)
+                    for draft, (logs, _, added) in measured.items()
                 ),
-                repeats=self.repeats[point],
+                repeats=min(of.repeats for of in measured.values()),
                 disturbed=point in self.disturbed,
                 fails_unlike=point in self.unlike,
-                widened=any(self.added[draft, point] > 0 for draft in drafts),
+                widened=any(of.added > 0 for of in measured.values()),
             )
         half = math.hypot(
             forecast.half_width(len(self.drafts), confidence) if self.drafts else 0.0,
             stats.Z95 * (_mean_sd(spreads.values()) or 0.0),
         )
         gains = [gain for draft in self.drafts if (gain := self._forecast(point, draft, half))]
-        return CrossoverCell(
-            users=point.users,
-            depth=point.depth,
-            source=CellSource.FORECAST if gains else CellSource.UNKNOWN,
-            target_tokens_per_s=None if alone_s is None else point.users / alone_s,
-            gains=tuple(gains),
-        )
+        return replace(cell, source=CellSource.FORECAST, gains=tuple(gains)) if gains else cell
 
     def _forecast(self, point: TrafficPoint, draft: int, half: float) -> DraftGain | None:
         alone_s, round_s = self.seconds(_TARGET, point), self.seconds(draft, point)

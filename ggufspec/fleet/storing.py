@@ -6,9 +6,11 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
 from ggufspec import paths, results
+from ggufspec.analysis import matching
 from ggufspec.choices import Where
 from ggufspec.domain import Build, RunResult
 from ggufspec.errors import ResultsError
@@ -177,32 +179,13 @@ def refuse_mixture(benches: Sequence[ResultSet]) -> None:
         raise ResultsError("a fleet has two machines or more", "name a bench of each")
     for bench in benches:
         _refuse_alone(bench)
-    first = benches[0]
-    machines: dict[str, ResultSet] = {}
-    texts: dict[str, tuple[tuple[object, ...], ResultSet]] = {}
-    contents: dict[str, tuple[str | None, ResultSet]] = {}
-    for bench in benches:
-        machine = identify_machine(bench.meta.machine)
-        if machine in machines:
-            raise _mixture(
-                machines[machine], bench, "are of the same machine", "sessions of one machine are not pooled"
-            )
-        machines[machine] = bench
-        for what, value in _shared(bench).items():
-            if value != _shared(first)[what]:
-                raise _mixture(first, bench, f"have different {what}", "measure them in the same way")
-        for spec in bench.runs.by_spec()[0]:
-            said, other = texts.setdefault(spec.prompt.id, (spec.prompt.content, bench))
-            if said != spec.prompt.content:
-                raise _mixture(
-                    other, bench, f"have different texts of the prompt {spec.prompt.id}", "use the same suite"
-                )
-            for model in filter(None, (spec.model, spec.drafter)):
-                content, other = contents.setdefault(model.filename, (model.content, bench))
-                if content != model.content:
-                    raise _mixture(
-                        other, bench, f"have different files called {model.filename}", "use the same file"
-                    )
+    for first, other in combinations(benches, 2):
+        ours, theirs = _shared(first), _shared(other)
+        if identify_machine(first.meta.machine) == identify_machine(other.meta.machine):
+            raise _mixture(first, other, "are of the same machine", "sessions of one machine are not pooled")
+        for what, value in ours.items():
+            if value != theirs.get(what, value):
+                raise _mixture(first, other, f"have different {what}", "measure the same in the same way")
 
 
 def _refuse_alone(bench: ResultSet) -> None:
@@ -211,21 +194,18 @@ def _refuse_alone(bench: ResultSet) -> None:
         raise ResultsError(f"the bench {name} is damaged: {bench.damage[0]}", "copy it again")
     if not len(bench.runs):
         raise ResultsError(f"the bench {name} has no runs", "leave it out")
-    for spec in bench.runs.by_spec()[0]:
-        if spec.servers is not None:
-            raise ResultsError(
-                f"the bench {name} measured a server that ran already",
-                "its machine is not known: leave it out",
-            )
-        if spec.model.content is None:
-            raise ResultsError(
-                f"the bench {name} does not say what {spec.model.filename} holds",
-                "measure it again",
-            )
+    if any(spec.servers is not None for spec in bench.runs.by_spec()[0]):
+        raise ResultsError(
+            f"the bench {name} measured a server that ran already", "its machine is not known: leave it out"
+        )
+    matching.refuse_unknown_models(bench)
 
 
 def _shared(bench: ResultSet) -> dict[str, object]:
-    """Return what benches of one fleet have in common, by its name for people."""
+    """Return what benches of one fleet have in common, by its name for people.
+
+    Prompts and models that only one of two benches has are no difference.
+    """
     meta, specs = bench.meta, bench.runs.by_spec()[0]
     builds: Sequence[Build] = tuple(meta.builds.values()) or (meta.build,)
     return {
@@ -234,6 +214,12 @@ def _shared(bench: ResultSet) -> dict[str, object]:
         "stopping rules": meta.stopping,
         "answer lengths (-n)": {spec.n_predict for spec in specs},
         "sampling": {spec.sampling for spec in specs},
+        **{f"texts of the prompt {spec.prompt.id}": spec.prompt.content for spec in specs},
+        **{
+            f"files called {model.filename}": model.content
+            for spec in specs
+            for model in filter(None, (spec.model, spec.drafter))
+        },
     }
 
 

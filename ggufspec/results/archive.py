@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from ggufspec import temporary
 from ggufspec.errors import ResultsError
@@ -31,7 +31,6 @@ MOST_RATIO = 400
 _NAME = re.compile(r"[A-Za-z0-9_][\w.+-]{0,199}", re.ASCII)
 _LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can have: equal bundles are equal files
-_CHUNK = 1 << 20
 _MODE = stat.S_IFREG | 0o644
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
@@ -157,8 +156,7 @@ def write_zip(folder: Path, file: Path) -> None:
             entry.external_attr = _MODE << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
-                while chunk := source.read(_CHUNK):
-                    target.write(chunk)
+                shutil.copyfileobj(source, target)
 
 
 def unpack(file: Path, folder: Path) -> Path:
@@ -171,8 +169,8 @@ def unpack(file: Path, folder: Path) -> Path:
     try:
         with zipfile.ZipFile(file) as archive:
             entries = _checked(archive.infolist(), file.stat().st_size)
-            for name, entry in entries.items():
-                _write(archive, entry, folder / name)
+            for entry in entries.values():  # up to the size that the zip says
+                archive.extract(entry, folder)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ResultsError(
             f"{file} cannot be unpacked: {one_line(str(error))}", "download it again"
@@ -209,20 +207,3 @@ def _checked(entries: list[zipfile.ZipInfo], zip_bytes: int) -> Mapping[str, zip
             "do not use this bundle",
         )
     return files
-
-
-def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> None:
-    """Unpack one file, up to the size that the zip says; a zip that lies about it is damaged."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(entry) as source, file.open("xb") as target:
-        for chunk in _chunks(source, entry.file_size):
-            target.write(chunk)
-
-
-def _chunks(source: IO[bytes], size_bytes: int) -> Iterator[bytes]:
-    left = size_bytes + 1
-    while chunk := source.read(min(_CHUNK, left)):
-        left -= len(chunk)
-        if left <= 0:
-            raise zipfile.BadZipFile("a file is longer than the zip says")
-        yield chunk

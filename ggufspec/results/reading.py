@@ -7,9 +7,10 @@ reads what is left of such a bench.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -231,50 +232,35 @@ def _numbered(numbers: Sequence[int]) -> str:
     return f"lines {named}" + (f" and {more} more" if more > 0 else "")
 
 
-_New = dict[type, dict[int, int]]
-"""Type of a shared record -> its id before -> its id now."""
+_REFERENCES = {"spec": SpecRecord, "call": CallRecord, "output": OutputRecord, "text": TextRecord}
+"""The fields in which records have the id of another, and the type of that."""
 
 
 def _add_remains(ledger: Ledger, remains: Iterable[Any]) -> int:
-    """Add the records of a damaged bench to an empty ledger; return how many refer to a lost one.
-
-    A judgement finds its run by its log, because lost lines change the count of runs.
-    """
-    new: _New = {record_type: {} for record_type in (SpecRecord, CallRecord, TextRecord, OutputRecord)}
+    """Add the records of a damaged bench to an empty ledger; return how many refer to a lost one."""
+    new: dict[type, dict[int, int]] = {kind: {} for kind in _REFERENCES.values()}  # id before -> id now
+    numbers = {kind: count() for kind in new}
     lost = 0
     for record in remains:
-        renumbered = _renumbered(record, new, ledger)
-        if renumbered is None:
+        changes = _renumber(record, new, ledger)
+        if None in changes.values():
             lost += 1
             continue
         if type(record) in new:
-            new[type(record)][record.id] = renumbered.id
-        ledger.add([renumbered])
+            changes["id"] = new[type(record)][record.id] = next(numbers[type(record)])
+        ledger.add([structs.replace(record, **changes)])
     return lost
 
 
-def _renumbered(record: Any, new: _New, ledger: Ledger) -> Any:
-    """Return a record with the ids of the ledger; None if it refers to a lost record."""
-    match record:
-        case SpecRecord():
-            return structs.replace(record, id=len(ledger.specs))
-        case CallRecord():
-            return structs.replace(record, id=len(ledger.calls))
-        case TextRecord():
-            return structs.replace(record, id=len(ledger.texts))
-        case OutputRecord():
-            text = None if record.text is None else new[TextRecord].get(record.text)
-            if text is None and record.text is not None:
-                return None
-            return structs.replace(record, id=len(ledger.outputs), text=text)
-        case JudgedRecord():
-            logs = [run.log for run in ledger.runs]
-            if record.log not in logs:
-                return None
-            return structs.replace(record, run=len(logs) - 1 - logs[::-1].index(record.log))
-    spec = new[SpecRecord].get(record.spec)
-    call = new[CallRecord].get(record.call)
-    output = new[OutputRecord].get(record.output)
-    if spec is None or call is None or output is None:
-        return None
-    return structs.replace(record, spec=spec, call=call, output=output)
+def _renumber(record: Any, new: Mapping[type, Mapping[int, int]], ledger: Ledger) -> dict[str, int | None]:
+    """Return the ids of the ledger for those that a record refers to; None for one that is lost.
+
+    A judgement finds its run by its log, because lost lines change the count of runs.
+    """
+    if isinstance(record, JudgedRecord):
+        logs = [run.log for run in ledger.runs]
+        return {"run": len(logs) - 1 - logs[::-1].index(record.log) if record.log in logs else None}
+    old = {name: getattr(record, name, None) for name in _REFERENCES}
+    return {
+        name: new[_REFERENCES[name]].get(number) for name, number in old.items() if isinstance(number, int)
+    }

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -29,22 +27,15 @@ from ggufspec.results import ResultSet
 from tests.support import values
 
 
-def _noisy(*, prompts: int = 6, repeats: int = 3) -> ResultSet:
+def _noisy() -> ResultSet:
     """Three arms whose runs all differ in speed, and in what was accepted."""
-    runs = []
-    for repeat in range(repeats):
-        for number in range(prompts):
-            heat = 1 + 0.01 * math.sin(7 * repeat + number)
-            prompt = f"p{number}"
-            accepted = 70 + number
-            runs += [
-                values.run(prompt=prompt, repeat=repeat, tps=50 * heat),
-                values.run(Role.DRAFTER, prompt=prompt, repeat=repeat, tps=900 * heat),
-                values.run(
-                    Role.DRAFTING, prompt=prompt, repeat=repeat, tps=80 * heat**2, draft=3, accepted=accepted
-                ),
-            ]
-    return values.bench(*runs)
+
+    def accept(run: RunResult) -> RunResult:
+        if run.spec.role is not Role.DRAFTING:
+            return run
+        return replace(run, sample=replace(run.sample, n_accepted=70 + int(run.spec.prompt.id[1:])))
+
+    return values.bench(*map(accept, values.grid({None: 50.0, 0: 900.0, 3: 80.0}, prompts=6, noise=0.01)))
 
 
 def _runs(bench: ResultSet, role: Role) -> list[RunResult]:
@@ -109,17 +100,9 @@ def test_answers_far_beyond_the_length_are_named(tokens: int, is_beyond: bool) -
     assert (f"up to {tokens} tokens where 32 were asked for" in named) is is_beyond
 
 
-def _block(change: Callable[[RunResult], RunResult], *, repeats: int = 3, prompts: int = 8) -> ResultSet:
+def _block(change: Callable[[RunResult], RunResult]) -> ResultSet:
     """The target alone and drafting at γ = 3 and 5, with a little noise; ``change`` edits each run."""
-    runs = []
-    for repeat in range(repeats):
-        for number in range(prompts):
-            for draft, speed in ((None, 50.0), (3, 75.0), (5, 60.0)):
-                noise = 1 + 0.01 * math.sin(7 * repeat + 3 * number + (draft or 0))
-                role = Role.DRAFTING if draft else Role.TARGET
-                run = values.run(role, prompt=f"p{number}", repeat=repeat, tps=speed * noise, draft=draft)
-                runs.append(change(run))
-    return values.bench(*runs)
+    return values.bench(*map(change, values.grid({None: 50.0, 3: 75.0, 5: 60.0}, noise=0.01)))
 
 
 def test_the_quotient_of_two_arms_is_their_speedup_even_with_missing_cells() -> None:
@@ -217,15 +200,11 @@ def test_a_disturbance_of_unknown_effect_leaves_no_verdict(name: str) -> None:
 
 def test_heat_during_every_run_of_one_arm_is_seen_beside_many_others() -> None:
     """Its runs are a seventh of all."""
-    runs = []
-    for repeat, number in product(range(3), range(8)):
-        for draft in (None, 1, 2, 3, 4, 5, 6):
-            noise = 1 + 0.01 * math.sin(7 * repeat + 3 * number + (draft or 0))
-            role = Role.DRAFTING if draft else Role.TARGET
-            run = values.run(
-                role, prompt=f"p{number}", repeat=repeat, tps=(75 if draft else 50) * noise, draft=draft
-            )
-            runs.append(replace(run, doubts=("gpu-throttled",)) if draft == 6 else run)
+    runs = values.grid({None: 50.0, **dict.fromkeys(range(1, 7), 75.0)}, noise=0.01)
+    runs = [
+        replace(run, doubts=("gpu-throttled",)) if run.spec.drafting and run.spec.drafting.n_max == 6 else run
+        for run in runs
+    ]
     _, *quiet, hot = arms.group(values.bench(*runs))
     assert {arm.judgement.verdict for arm in quiet if arm.judgement} == {SpeedVerdict.FASTER}
     assert (hot.judgement.verdict, hot.judgement.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))

@@ -10,7 +10,7 @@ import pytest
 from ggufspec import stats
 from ggufspec.analysis import Ranking, arms, judge_effect, judge_ratio, rank, review
 from ggufspec.analysis.judging import WIDEST_RATIO
-from ggufspec.domain import Estimate, Missing, Role, SpeedJudgement, SpeedVerdict
+from ggufspec.domain import Estimate, Missing, SpeedJudgement, SpeedVerdict
 from ggufspec.results import ResultSet
 from tests.support import values
 from tests.support.simulated import bench, flat, grid
@@ -140,20 +140,14 @@ def test_only_what_was_found_is_said() -> None:
 # How precise a bench is
 
 
-def _bench(*, noise: float, between: float, prompts: int = 8, repeats: int = 3) -> ResultSet:
+def _bench(*, noise: float, between: float) -> ResultSet:
     random = np.random.default_rng(7)
-    gains = 1.5 * np.exp(random.normal(0, between, prompts))
-    runs = []
-    for repeat in range(repeats):
-        for number, gain in enumerate(gains):
-            prompt, jitter = f"p{number}", np.exp(random.normal(0, noise, 2))
-            runs.append(values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=float(50 * jitter[0])))
-            runs.append(
-                values.run(
-                    Role.DRAFTING, prompt=prompt, repeat=repeat, tps=float(50 * gain * jitter[1]), draft=3
-                )
-            )
-    return values.bench(*runs)
+    gains = 1.5 * np.exp(random.normal(0, between, 8))
+
+    def tps(gain: float = 1.0) -> float:
+        return float(50 * gain * np.exp(random.normal(0, noise)))
+
+    return values.bench(*values.grid({None: lambda *_: tps(), 3: lambda number, _: tps(gains[number])}))
 
 
 def _improvable(bench: ResultSet, wished: float) -> bool:

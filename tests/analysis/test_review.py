@@ -86,72 +86,44 @@ def test_texts_not_judged_name_the_cause(difference: Difference, audit: TextAudi
 
 
 def test_restless_and_outlying_runs_are_named() -> None:
-    restless = [
-        values.run(prompt=f"p{i}", repeat=r, tps=50 + 15 * ((i + r) % 2)) for i in range(4) for r in range(6)
-    ]
+    restless = values.grid({None: lambda i, r: 50 + 15 * ((i + r) % 2)}, prompts=4, repeats=6)
     assert "(target)" in review.warnings(values.bench(*restless))["unstable"]
-    steady = [
-        values.run(prompt=f"p{i}", repeat=r, tps=50 + 0.1 * ((i + r) % 3) - 20 * (i == r == 2))
-        for i in range(4)
-        for r in range(6)
-    ]
+    steady = values.grid(
+        {None: lambda i, r: 50 + 0.1 * ((i + r) % 3) - 20 * (i == r == 2)}, prompts=4, repeats=6
+    )
     found = review.warnings(values.bench(*steady))
     assert found["clipped"].endswith("(1 of 24 runs)")
     assert not {"unstable", "outliers"} & found.keys()
 
 
 def test_far_runs_of_one_arm_alone_are_how_it_behaves_and_count() -> None:
-    runs = [
-        run
-        for i in range(8)
-        for r in range(6)
-        for run in (
-            values.run(prompt=f"p{i}", repeat=r, tps=50 + 0.1 * ((i + r) % 3)),
-            values.run(
-                Role.DRAFTING,
-                prompt=f"p{i}",
-                repeat=r,
-                draft=3,
-                tps=80 + 0.1 * ((2 * i + r) % 3) - 30 * (i == r + 1),
-            ),
-        )
-    ]
-    found = review.warnings(values.bench(*runs))
+    speeds = {
+        None: lambda i, r: 50 + 0.1 * ((i + r) % 3),
+        3: lambda i, r: 80 + 0.1 * ((2 * i + r) % 3) - 30 * (i == r + 1),
+    }
+    found = review.warnings(values.bench(*values.grid(speeds, repeats=6)))
     assert found["outliers"].endswith("(6 of 96 runs)")
     assert "clipped" not in found
 
 
-@pytest.mark.parametrize(("gains", "said"), [((1.2, 1.4, 1.6), True), ((1.2, 1.6, 1.5), False)])
-def test_the_best_draft_size_at_the_edge_of_a_search_is_named(gains: tuple[float, ...], said: bool) -> None:
-    runs = [
-        run
-        for repeat in range(3)
-        for run in (
-            values.run(Role.TARGET, repeat=repeat),
-            *(
-                values.run(Role.DRAFTING, repeat=repeat, draft=size, tps=50 * gain)
-                for size, gain in zip((4, 8, 16), gains, strict=True)
-            ),
-        )
-    ]
-    found = review.warnings(values.bench(*runs))
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        ({4: 1.2, 8: 1.4, 16: 1.6}, True),
+        ({4: 1.2, 8: 1.6, 16: 1.5}, False),
+        ({4: 1.2, 8: 1.4}, False),  # two draft sizes are no search
+    ],
+)
+def test_the_best_draft_size_at_the_edge_of_a_search_is_named(gains: dict[int, float], said: bool) -> None:
+    speeds = {None: 50.0, **{size: 50.0 * gain for size, gain in gains.items()}}
+    found = review.warnings(values.bench(*values.grid(speeds, prompts=1)))
     assert ("best-at-edge" in found) is said
-    if said:
-        assert "drafting γ=16, next: --draft 16-32" in found["best-at-edge"]
-
-
-def test_two_draft_sizes_are_no_search() -> None:
-    runs = [values.run(Role.DRAFTING, draft=size, tps=50 + size) for size in (4, 8)]
-    assert "best-at-edge" not in review.warnings(values.bench(values.run(Role.TARGET), *runs))
+    assert not said or "drafting γ=16, next: --draft 16-32" in found["best-at-edge"]
 
 
 @pytest.mark.parametrize(("repeats", "said"), [(1, True), (3, False)])
 def test_a_bench_that_went_on_has_more_than_one_repeat(repeats: int, said: bool) -> None:
-    runs = [
-        values.run(role, repeat=repeat, draft=draft)
-        for repeat in range(repeats)
-        for role, draft in ((Role.TARGET, None), (Role.DRAFTING, 3))
-    ]
+    runs = values.grid({None: 50.0, 3: 50.0}, prompts=1, repeats=repeats)
     bench = values.bench(*runs, doubts={"few-repeats": "one repeat shows little"})
     assert ("few-repeats" in review.warnings(bench)) == said
 

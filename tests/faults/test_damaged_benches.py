@@ -29,7 +29,7 @@ def _bench(name: str = "mine", count: int = 4) -> ResultSet:
 
 
 def _runs(count: int) -> list[RunResult]:
-    plain = [values.run(prompt=f"p{number}", tps=50.0 + number) for number in range(count)]
+    plain = values.grid({None: lambda number, _: 50.0 + number}, prompts=count, repeats=1)
     return [
         replace(run, log=f"{number:04d}", sample=replace(run.sample, text=f"text {number}" * 40))
         for number, run in enumerate(plain)
@@ -51,19 +51,6 @@ def _ends_of_appends(content: bytes) -> list[int]:
     return [
         end for start, end in zip([0, *places], places, strict=False) if b'"kind":"run"' in content[start:end]
     ]
-
-
-def test_a_flipped_digit_is_not_believed() -> None:
-    stored = _bench()
-    damage.falsify_first_run(stored.folder)
-    with pytest.raises(ResultsError, match=r"line 5 of runs.jsonl: damaged") as caught:
-        results.load("mine")
-    assert "ggufspec show mine --salvage" in (caught.value.hint or "")
-    with pytest.raises(ResultsError, match=r"line 5 of runs.jsonl: damaged"):
-        results.reopen("mine")
-    left = results.load("mine", salvage=True)
-    assert left.runs == list(stored.runs)[1:]
-    assert left.damage == ("left out: line 5 of runs.jsonl: damaged",)
 
 
 def test_every_bit_of_a_bench_counts() -> None:
@@ -214,27 +201,17 @@ def test_a_bench_without_its_runs_is_not_an_empty_one() -> None:
             results.load("mine", salvage=salvage)
 
 
-def _truncate(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-10])
-
-
-def _empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def _replace(file: Path) -> None:
-    copy = file.with_name("copy")
-    shutil.copy(file, copy)
-    copy.replace(file)
-
-
-def _grow(file: Path) -> None:
-    with file.open("ab") as stream:
-        stream.write(b'{"kind":"run"}\n')
-
-
-@pytest.mark.parametrize("change", [_truncate, _empty, _replace, _grow, Path.unlink])
-def test_a_file_that_was_changed_while_it_was_written_is_refused(change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-10]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes() + b'{"kind":"run"}\n'),
+        lambda file: Path(shutil.copy(file, file.with_name("copy"))).replace(file),
+        Path.unlink,
+    ],
+)
+def test_a_file_that_was_changed_while_it_was_written_is_refused(change: Callable[[Path], object]) -> None:
     stored = values.bench(values.run(), name="mine")
     change(_file(stored))
     left = _file(stored).read_bytes() if _file(stored).exists() else None
@@ -413,19 +390,17 @@ def test_every_table_of_a_bench_with_a_damaged_end_has_a_warning(words: tuple[st
     assert done.stderr.startswith("warning: mine: left out: 1 line at the end of runs.jsonl")
     if words == ("show",):
         assert "warning damaged: " in done.stdout
+        assert "at the end of runs.jsonl" in html(results.load("mine"))
 
 
-def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
+def test_a_flipped_digit_is_not_believed_and_the_rest_is_salvaged_on_demand() -> None:
     damage.falsify_first_run(values.drafting_bench().folder)
     refused = shell.here("show")
     assert (refused.returncode, refused.stdout) == (13, "")
     assert "line 5 of runs.jsonl: damaged" in refused.stderr
     assert "`ggufspec show mine --salvage`" in refused.stderr
+    with pytest.raises(ResultsError, match=r"line 5 of runs.jsonl: damaged"):
+        results.reopen("mine")
     salvaged = shell.done("show", "mine", "--salvage", "--runs", "-o", "json")
     assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
     assert [row["draft"] for row in json.loads(salvaged.stdout)] == [3, 5]
-
-
-def test_a_report_names_the_damage_too() -> None:
-    damage.cut_end(values.drafting_bench().folder)
-    assert "at the end of runs.jsonl" in html(results.load("mine"))

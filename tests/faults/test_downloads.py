@@ -23,12 +23,8 @@ from tests.support.shell import run
 Case = tuple[Callable[[Hub], object], list[str], int, str, str]
 
 
-def on(fault: Fault) -> Callable[[Hub], object]:
-    return lambda hub: hub.faults.append(fault)
-
-
-def nothing(hub: Hub) -> None:
-    pass
+def on(*faults: Fault) -> Callable[[Hub], object]:
+    return lambda hub: hub.faults.extend(faults)
 
 
 def gate(hub: Hub) -> None:
@@ -46,7 +42,7 @@ def spoil(hub: Hub, body: bytes) -> None:
 
 FAULTS: dict[str, Case] = {
     "no such repository": (
-        nothing, ["me/none"], 20,
+        on(), ["me/none"], 20,
         "HOST has no repository me/none, or it is private",
         "check the spelling; for a private one: hf auth login, or --token",
     ),
@@ -56,15 +52,15 @@ FAULTS: dict[str, Case] = {
         "check the spelling; for a private one: hf auth login, or --token",
     ),
     "no such revision": (
-        nothing, ["me/T-GGUF", "--revision", "v9"], 21,
+        on(), ["me/T-GGUF", "--revision", "v9"], 21,
         "me/T-GGUF has no revision v9", "its branches and tags: http://HOST/me/T-GGUF/tree/main",
     ),
     "no such file": (
-        nothing, ["me/T-GGUF/x.gguf"], 22, "me/T-GGUF has no file x.gguf",
+        on(), ["me/T-GGUF/x.gguf"], 22, "me/T-GGUF has no file x.gguf",
         "it has t-Q4_K_M.gguf (2.74 MiB), t-Q8_0.gguf (3.74 MiB)",
     ),
     "no such quant": (
-        nothing, ["me/T-GGUF:Q2_K"], 22, "me/T-GGUF has no quant Q2_K",
+        on(), ["me/T-GGUF:Q2_K"], 22, "me/T-GGUF has no quant Q2_K",
         "it has t-Q4_K_M.gguf (2.74 MiB), t-Q8_0.gguf (3.74 MiB)",
     ),
     "gated, not logged in": (
@@ -76,7 +72,7 @@ FAULTS: dict[str, Case] = {
         "accept its terms at http://HOST/me/T-GGUF, then log in with hf auth login, or pass --token",
     ),
     "bad token": (
-        nothing, [TARGET, "--token", "hf_bad"], 24, "HOST does not accept the access token",
+        on(), [TARGET, "--token", "hf_bad"], 24, "HOST does not accept the access token",
         "log in again with hf auth login, or check --token and HF_TOKEN",
     ),
     "rate limit for too long": (
@@ -128,20 +124,20 @@ FAULTS: dict[str, Case] = {
         "do not use this repository",
     ),
     "offline": (
-        nothing, [TARGET, "--offline"], 29, "me/T-GGUF is not in the cache",
+        on(), [TARGET, "--offline"], 29, "me/T-GGUF is not in the cache",
         "run the same command once without --offline",
     ),
     "no reference": (
-        nothing, ["nonsense"], 30, "not a model reference: 'nonsense'",
+        on(), ["nonsense"], 30, "not a model reference: 'nonsense'",
         ("write user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter, "
         "a local path or FOLDER:QUANT"),
     ),
     "two revisions": (
-        nothing, ["me/T-GGUF@main", "--revision", "v2"], 30,
+        on(), ["me/T-GGUF@main", "--revision", "v2"], 30,
         "--revision contradicts the revision in a reference", "use only one of them",
     ),
     "no local file": (
-        nothing, ["./none.gguf"], 6, "there is no file CWD/none.gguf", "check the path",
+        on(), ["./none.gguf"], 6, "there is no file CWD/none.gguf", "check the path",
     ),
 }  # fmt: skip
 
@@ -156,18 +152,6 @@ def test_faults(name: str, hub: Hub, home: Path) -> None:
     assert (ended, out, err) == (code, "", said)
     assert not list(home.rglob("*.gguf")), "nothing may carry a model's name"
     assert not [path for path in home.rglob("*.incomplete") if path.stat().st_size]
-
-
-def test_an_unknown_pair(hub: Hub) -> None:
-    assert run("fetch", "llama-2-13") == (
-        31,
-        "",
-        (
-            "error: no pair is called 'llama-2-13'\n"
-            "hint: close names: llama-2-13b, llama-3.2-3b, llama-2-13b-chat; "
-            "ggufspec pairs lists them all, or name files with --target\n"
-        ),
-    )
 
 
 def test_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,13 +228,6 @@ def test_a_corrupt_file_in_the_cache_is_found(hub: Hub, home: Path) -> None:
 # Downloads that are interrupted, cut, shared or slow
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_download_resumes(hub: Hub, home: Path, how: signal.Signals) -> None:
     body = hub_client.gguf(28 << 20)  # larger ones may come on several connections, which lose some pieces
@@ -260,7 +237,7 @@ def test_an_interrupted_download_resumes(hub: Hub, home: Path, how: signal.Signa
     place = hub_client.blob(home, hub, "me/Big-GGUF/big-Q4_0.gguf")
     partial = Path(f"{place}.incomplete")
     running = hub_client.start(hub, home, *args)
-    wait_for(lambda: partial.exists() and partial.stat().st_size >= len(body) // 2 - (1 << 20))
+    shell.wait_until(lambda: partial.exists() and partial.stat().st_size >= len(body) // 2 - (1 << 20))
     running.send_signal(how)
     out, err = running.communicate(timeout=30)
     assert running.returncode == (130 if how is signal.SIGINT else -how)

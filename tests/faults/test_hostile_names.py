@@ -10,11 +10,9 @@ import os
 import shlex
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from xml.dom import minidom
 
@@ -23,7 +21,7 @@ import pytest
 
 from ggufspec import paths, results
 from ggufspec.analysis import arms
-from ggufspec.domain import FileIdentity, FileUse, Role
+from ggufspec.domain import FileIdentity, FileUse
 from ggufspec.harmless import harmless, markdown, one_line, to_json
 from ggufspec.publishing import derived
 from ggufspec.report import frames
@@ -31,7 +29,7 @@ from ggufspec.report.html.notebook import notebook_html
 from ggufspec.report.html.sections import html
 from ggufspec.report.text import formats, overview
 from ggufspec.results import ResultSet
-from tests.support import damage, fakes, hub_client, shell, values
+from tests.support import damage, fakes, hub_client, published, shell, values
 from tests.support.hub_server import Hub
 from tests.support.swept import swept
 
@@ -201,18 +199,6 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def ggufspec(*words: str, env: Mapping[str, str], cwd: Path | None = None) -> tuple[int, str, str]:
-    """Run it as a process, whose streams are as strict as a user's."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ggufspec", *words],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **env},
-        cwd=cwd,
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
 def commands(target: str, drafter: str) -> Sequence[Sequence[str]]:
     pair = ("-m", target, "-md", drafter)
     return (
@@ -245,35 +231,37 @@ def test_such_a_model_path_is_refused(folder: Path, tmp_path: Path, monkeypatch:
 def test_a_link_with_another_name_is_used(folder: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(folder)
-    code, out, err = ggufspec("check", str(link / "target.gguf"), str(link / "drafter.gguf"), env={})
-    assert (code, err) == (0, "")
-    assert out.startswith("accepted")
+    done = shell.ggufspec("check", str(link / "target.gguf"), str(link / "drafter.gguf"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("accepted")
 
 
-def test_a_relative_path_in_such_a_folder_is_not_stored(folder: Path, tmp_path: Path) -> None:
-    llama = fakes.install(tmp_path / "llama")
-    code, out, err = ggufspec("bench", "-m", "target.gguf", cwd=folder, env={"GGUFSPEC_LLAMA": str(llama)})
-    assert (code, out) == (6, "")
-    assert "caf\\xe9/target.gguf is not valid UTF-8" in err
+def test_a_relative_path_in_such_a_folder_is_not_stored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    done = shell.ggufspec("bench", "-m", "target.gguf", llama=fakes.install(tmp_path / "llama"))
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "caf\\xe9/target.gguf is not valid UTF-8" in done.stderr
 
 
 def test_nothing_is_downloaded_into_such_a_folder(hub: Hub, folder: Path, home: Path) -> None:
     env = hub_client.environment(hub, home)
     for words, place in ((("--local-dir", str(folder)), {}), ((), {"HF_HOME": str(folder)})):
-        code, out, err = ggufspec("fetch", "me/D-GGUF", *words, env=env | place)
-        assert (code, out, err.count("\n")) == (1, "", 2)
-        assert "caf\\xe9" in err
+        done = shell.ggufspec("fetch", "me/D-GGUF", *words, env=env | place)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 2)
+        assert "caf\\xe9" in done.stderr
         assert hub.content_requests() == []
 
 
 @pytest.mark.parametrize("words", [("pairs", "mine"), ("pairs", "mine", "-o", "json"), ("pairs",)])
 def test_a_catalogue_in_such_a_folder_is_listed(folder: Path, words: tuple[str, ...]) -> None:
     (folder / "pairs.toml").write_text('[pairs.mine]\ntarget = { path = "target.gguf" }\n')
-    code, out, _ = ggufspec(*words, env={"GGUFSPEC_CONFIG": str(folder)})
-    assert code == 0
+    done = shell.ggufspec(*words, env={"GGUFSPEC_CONFIG": str(folder)})
+    assert done.returncode == 0
     if "json" in words:
-        assert json.loads(out)[0]["listed_in"] == str(folder / "pairs.toml")
-    assert "mine" in out
+        assert json.loads(done.stdout)[0]["listed_in"] == str(folder / "pairs.toml")
+    assert "mine" in done.stdout
 
 
 # Names of strangers in Markdown: neither HTML nor links, wherever a table or a text is written
@@ -289,11 +277,8 @@ WRITERS: dict[str, Callable[[ResultSet], str]] = {
 
 
 def _bench(name: str) -> ResultSet:
-    runs = [
-        values.run(role, draft=3 if role is Role.DRAFTING else None) for role in (Role.TARGET, Role.DRAFTING)
-    ]
     renamed = []
-    for run in runs:
+    for run in values.grid({None: 50.0, 3: 50.0}, prompts=1, repeats=1):
         pair = run.spec.pair
         spec = replace(run.spec, pair=replace(pair, target=replace(pair.target, filename=name)))
         renamed.append(replace(run, spec=spec))
@@ -316,16 +301,7 @@ def test_the_files_of_a_bundle_are_escaped(monkeypatch: pytest.MonkeyPatch) -> N
     bench = _bench(NAMES[0])
     monkeypatch.setattr("ggufspec.report.plot.drawn", lambda bench: {})
     monkeypatch.setattr("ggufspec.report.html.sections.html", lambda *_, **__: "")
-    facts = derived.Facts(
-        benches=(bench.meta.id,),
-        made_at=datetime.now(UTC).isoformat(),
-        author=None,
-        with_texts=False,
-        with_parquet=False,
-        with_charts=True,
-        versions={"ggufspec": "1.0"},
-    )
-    files = derived.derive_files([bench], facts)
+    files = derived.derive_files([bench], published.facts(bench.meta.id, with_charts=True))
     for name, content in files.items():
         if name.endswith(".md"):
             assert b"<svg" not in content, name

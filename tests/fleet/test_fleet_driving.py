@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -27,7 +28,7 @@ from ggufspec.cli import cli
 from ggufspec.domain import Machine, Role, RunResult, RunSpec, Sample
 from ggufspec.errors import GgufspecError, InconclusiveError, ResultsError
 from ggufspec.fleet import AttemptEnding, Drive, benching, make_order, tune_nodes
-from ggufspec.fleet.benching import Bencher, hold_host, list_software
+from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpack_texts
 from ggufspec.measure import api
 from ggufspec.options import FleetSweepOptions, FleetTuneOptions, TuneOptions
@@ -36,19 +37,23 @@ from tests.support import values
 from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
 from tests.support.scripted import INSTALL, Scripted, sample
 
-Benches = dict[str, ResultSet]
+Clusters = Callable[..., FakeCluster]
 
 
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *nodes: FakeNode) -> FakeCluster:
-    return FakeCluster(
-        root=tmp_path / "hosts",
-        monkeypatch=monkeypatch,
-        nodes={f"node{number}": node for number, node in enumerate(nodes)},
-    )
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clusters:
+    """Make a cluster of nodes, or of nodes on hosts of these names."""
+
+    def make(*nodes: FakeNode | str) -> FakeCluster:
+        made = (FakeNode(host=node) if isinstance(node, str) else node for node in nodes)
+        named = {f"node{number}": node for number, node in enumerate(made)}
+        return FakeCluster(root=tmp_path / "hosts", monkeypatch=monkeypatch, nodes=named)
+
+    return make
 
 
-def stored(name: str = "nightly") -> Benches:
-    return fleet.read_benches(fleet.read_fleet(name))
+def stored() -> dict[str, ResultSet]:
+    return fleet.read_benches(fleet.read_fleet("nightly"))
 
 
 def cells(*benches: ResultSet) -> Counter[CellKey]:
@@ -60,10 +65,6 @@ def cells(*benches: ResultSet) -> Counter[CellKey]:
     )
 
 
-def benches_of_hosts() -> dict[str, ResultSet]:
-    return {bench.meta.machine.hostname: bench for bench in stored().values()}
-
-
 @functools.cache  # the same in every test, and as many runs as of a fleet
 def local_cells() -> Counter[CellKey]:
     """Return the cells of the same plan on one machine."""
@@ -72,22 +73,19 @@ def local_cells() -> Counter[CellKey]:
     return cells(bench)
 
 
-def measured(node: FakeNode) -> Counter[RunSpec]:
-    return Counter(node.seen())
-
-
-def test_each_cell_is_measured_as_by_a_local_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machines = cluster(tmp_path, monkeypatch, *(FakeNode(host=host) for host in ("a", "b", "c")))
+@pytest.mark.parametrize("joins_after", [0, 20])
+def test_each_cell_is_measured_as_by_a_local_sweep(cluster: Clusters, joins_after: int) -> None:
+    machines = cluster("a", "b", "c")
+    machines.later["node1"] = joins_after
     drive(machines)
     benches = stored()
     assert len(benches) == 3
-    assert all(len(bench.runs) for bench in benches.values())
+    assert all(len(bench.runs) and bench.is_complete for bench in benches.values())
     assert cells(*benches.values()) == local_cells()
-    assert all(bench.is_complete for bench in benches.values())
 
 
-def test_runs_come_with_their_logs_and_judgements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+def test_runs_come_with_their_logs_and_judgements(cluster: Clusters, tmp_path: Path) -> None:
+    drive(cluster("a"))
     (bench,) = stored().values()
     (folder,) = (tmp_path / "hosts" / "a" / "runs").iterdir()
     original = results.load(folder)
@@ -97,8 +95,8 @@ def test_runs_come_with_their_logs_and_judgements(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("lost_after", [4, 6, 8, 10, 12])  # within a block, at each of its arms
-def test_lost_blocks_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int) -> None:
-    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b", lost_after=lost_after))
+def test_lost_blocks_count_once(cluster: Clusters, lost_after: int) -> None:
+    machines = cluster("a", FakeNode(host="b", lost_after=lost_after))
     progress = drive(machines)
     assert any("b: lost: the node died" in line for lines in progress for line in lines)
     benches = stored()
@@ -110,7 +108,9 @@ def test_lost_blocks_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("lost_after", [7, 9, 12])
-def test_mostly_measured_arms_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int) -> None:
+def test_mostly_measured_arms_count(
+    cluster: Clusters, monkeypatch: pytest.MonkeyPatch, lost_after: int
+) -> None:
     """A disturbed run is measured again, so the lost node may have more runs of fewer cells."""
     slow = sample(values.spec(Role.DRAFTER), tps=10.0)
 
@@ -122,13 +122,13 @@ def test_mostly_measured_arms_count(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(warnings, "of_run", flag)
     busy = FakeNode(host="a", engine=Scripted(answer=answer), lost_after=lost_after)
-    drive(cluster(tmp_path, monkeypatch, busy, FakeNode(host="b")))
+    drive(cluster(busy, "b"))
     assert cells(*stored().values()) == local_cells()
 
 
-def test_a_killed_driver_repeats_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_driver_repeats_no_run(cluster: Clusters) -> None:
     nodes = [FakeNode(host="a"), FakeNode(host="b")]
-    machines = cluster(tmp_path, monkeypatch, *nodes)
+    machines = cluster(*nodes)
     running = Drive(cluster=machines, order=order(), where=Where.SAME).run()
     for _ in running:
         if sum(len(bench.runs) for bench in stored().values()) >= 25:
@@ -136,11 +136,11 @@ def test_a_killed_driver_repeats_no_run(tmp_path: Path, monkeypatch: pytest.Monk
     running.close()
     machines.kill_all()
     again = [FakeNode(host=node.host, engine=node.engine) for node in nodes]
-    drive(cluster(tmp_path, monkeypatch, *again), resumes=True)
+    drive(cluster(*again), resumes=True)
     benches = stored()
     assert cells(*benches.values()) == local_cells()
     counted = [run for bench in benches.values() for run in bench.runs if not (run.warmup or run.anchor)]
-    seen = measured(nodes[0]) + measured(nodes[1])
+    seen = Counter(spec for node in nodes for spec in node.seen())
     for run in counted:
         anchors_and_warmups = sum(
             other.spec == run.spec and (other.warmup or other.anchor)
@@ -151,53 +151,44 @@ def test_a_killed_driver_repeats_no_run(tmp_path: Path, monkeypatch: pytest.Monk
         assert seen[run.spec] <= repeats + anchors_and_warmups + 1  # warm-ups of a block that goes on
 
 
-def test_a_driver_goes_on_with_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, last = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a", lost_after=40)))
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_a_driver_goes_on_with_another_machine_or_one_that_lost_its_runs(
+    cluster: Clusters, tmp_path: Path, host: str
+) -> None:
+    *_, last = drive(cluster(FakeNode(host="a", lost_after=40)))
     assert any("no machine is left" in line for line in last)
-    unplaced = [
-        end for end in fleet.read_fleet("nightly").endings.values() if end.ending is AttemptEnding.UNPLACED
-    ]
-    assert unplaced
-    drive(cluster(tmp_path, monkeypatch, FakeNode(host="b")), resumes=True)
+    endings = fleet.read_fleet("nightly").endings.values()
+    assert AttemptEnding.UNPLACED in {end.ending for end in endings}
+    shutil.rmtree(tmp_path / "hosts" / "a")
+    progress = drive(cluster(host), resumes=True)
+    assert any("is sent again" in line for lines in progress for line in lines) is (host == "a")
     assert cells(*stored().values()) == local_cells()
-    assert not [
-        line for line in fleet.describe_unmeasured(fleet.read_fleet("nightly")) if "not measured" in line
-    ]
+    unmeasured = fleet.describe_unmeasured(fleet.read_fleet("nightly"))
+    assert not [line for line in unmeasured if "not measured" in line]
 
 
-def test_a_fleet_has_no_runs_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+def test_a_fleet_has_no_runs_of_an_earlier_one(cluster: Clusters) -> None:
+    drive(cluster("a"))
     shutil.rmtree(os.environ["GGUFSPEC_DATA"])  # the driver's; the machine has kept its copy
     again = FakeNode(host="a")
-    drive(cluster(tmp_path, monkeypatch, again))
+    drive(cluster(again))
     (bench,) = stored().values()
     assert len(again.seen()) == len(bench.runs)
 
 
-def test_each_machine_measures_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machines = cluster(
-        tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b", hardware="Another Processor")
-    )
+def test_each_machine_measures_everything(cluster: Clusters) -> None:
+    machines = cluster("a", FakeNode(host="b", hardware="Another Processor"))
     drive(machines, Where.EACH)
     benches = stored()
     assert [cells(bench) for bench in benches.values()] == [local_cells()] * 2
 
 
-def test_nodes_of_one_host_share_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="a"))
+def test_nodes_of_one_host_share_a_bench(cluster: Clusters) -> None:
+    machines = cluster("a", "a")
     driving = Drive(cluster=machines, order=order(), where=Where.SAME, patience_s=0.0)
     assert max(len(driving._scheduled.running) for _ in driving.run() if driving._schedule) == 1
     (bench,) = stored().values()
     assert cells(bench) == local_cells()
-
-
-def test_a_node_that_joins_late_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"))
-    machines.later["node1"] = 20
-    drive(machines)
-    benches = stored()
-    assert all(len(bench.runs) for bench in benches.values())
-    assert cells(*benches.values()) == local_cells()
 
 
 @pytest.mark.parametrize(
@@ -210,9 +201,9 @@ def test_a_node_that_joins_late_takes_part(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_machine_that_would_measure_something_else_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: FakeNode, reason: str
+    cluster: Clusters, odd: FakeNode, reason: str
 ) -> None:
-    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), replace(odd), FakeNode(host="b"))
+    machines = cluster("a", replace(odd), "b")
     drive(machines)
     (refusal,) = fleet.read_fleet("nightly").refused.values()
     assert refusal.hostname == "odd"
@@ -220,27 +211,12 @@ def test_a_machine_that_would_measure_something_else_is_refused(
     assert cells(*stored().values()) == local_cells()
 
 
-def test_a_machine_that_lost_its_runs_gets_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = FakeNode(host="a", lost_after=40)
-    drive(cluster(tmp_path, monkeypatch, first))
-    shutil.rmtree(tmp_path / "hosts" / "a")
-    progress = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")), resumes=True)
-    assert any("is sent again" in line for lines in progress for line in lines)
-    assert cells(*stored().values()) == local_cells()
-
-
-def test_without_any_machine_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(GgufspecError, match="no machine"):
-        drive(cluster(tmp_path, monkeypatch))
-    assert not fleet.list_fleets()
-
-
-def test_a_fleet_is_resumed_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+def test_a_fleet_is_resumed_as_it_was_begun(cluster: Clusters) -> None:
+    drive(cluster("a"))
     with pytest.raises(ResultsError, match="--where same"):
-        drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")), Where.EACH, resumes=True)
+        drive(cluster("a"), Where.EACH, resumes=True)
     with pytest.raises(ResultsError, match="its hardware is not that of the others"):
-        drive(cluster(tmp_path, monkeypatch, FakeNode(host="b", hardware="Other")), resumes=True)
+        drive(cluster(FakeNode(host="b", hardware="Other")), resumes=True)
 
 
 def test_no_token_travels_unless_it_is_shared() -> None:
@@ -285,25 +261,6 @@ def test_files_of_prompts_travel(tmp_path: Path) -> None:
     assert (path.name, path.read_text()) == ("story.txt", "Once upon a time")
 
 
-def test_one_block_at_a_time_on_a_host(tmp_path: Path) -> None:
-    order_of_events: list[str] = []
-    waits = threading.Event()
-
-    def second() -> None:
-        waits.set()
-        with hold_host(tmp_path / "lock"):
-            order_of_events.append("second")
-
-    with hold_host(tmp_path / "lock"):
-        thread = threading.Thread(target=second)
-        thread.start()
-        waits.wait()
-        thread.join(0.2)
-        order_of_events.append("first")
-    thread.join()
-    assert order_of_events == ["first", "second"]
-
-
 def test_two_nodes_of_one_host_never_measure_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes of two drivers: no schedule knows both."""
     running: list[RunSpec] = []
@@ -341,23 +298,25 @@ def test_two_nodes_of_one_host_never_measure_at_once(tmp_path: Path, monkeypatch
     assert max(end.waited_s for end in ends) > min(end.waited_s for end in ends)
 
 
-def test_an_unready_machine_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unready_machine_delays_no_other(cluster: Clusters) -> None:
     slow = FakeNode(host="b", prepares=False)
-    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a"), slow))
-    assert set(benches_of_hosts()) == {"a"}
+    drive(cluster("a", slow))
+    assert {bench.meta.machine.hostname for bench in stored().values()} == {"a"}
     assert cells(*stored().values()) == local_cells()
 
 
-def test_a_fleet_without_machines_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fleet_without_machines_is_an_error(cluster: Clusters) -> None:
     name = f"nightly.{fleet.identify_machine(FakeNode(host='a').machine)}"
     results.close(values.bench(name=name))
     with pytest.raises(GgufspecError, match=r"no machine of the fleet can measure: a: .* already exists"):
-        drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+        drive(cluster("a"))
 
 
-def test_a_plan_says_what_each_machine_would_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_says_what_each_machine_would_measure(
+    cluster: Clusters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     odd = FakeNode(host="odd", hardware="Another Processor")
-    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"), odd)
+    machines = cluster("a", "b", odd)
     planned = make_order("nightly", FleetSweepOptions(dry_run=True))
     plan = fleet.plan_fleet(*fleet.prepare_nodes(machines, planned), Where.SAME)
     assert sorted(job.block for job in plan.measured) == list(range(N_BLOCKS))
@@ -417,57 +376,45 @@ def tuned_on(machine: Machine) -> SimpleNamespace:
     return SimpleNamespace(results=bench)
 
 
-def tune(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *nodes: FakeNode, unable: str = ""
-) -> dict[str, Configuration | str]:
+def tune(machines: FakeCluster, *, unable: str = "") -> dict[str, Configuration | str]:
     """Tune on nodes; the host that is called ``unable`` finds nothing."""
-    hosts = {f"node{number}": node for number, node in enumerate(nodes)}
-    cluster = FakeCluster(root=tmp_path / "hosts", monkeypatch=monkeypatch, nodes=hosts)
 
     def answer(asked: TuneOptions) -> SimpleNamespace:
-        here = next(node for node in nodes if paths.data_dir().name == node.host)
+        here = next(node for node in machines.nodes.values() if paths.data_dir().name == node.host)
         assert asked.max_time == 60.0
         if here.host == unable:
             raise InconclusiveError("nothing can be used")
         return tuned_on(here.machine)
 
-    monkeypatch.setattr(tuning, "tune", answer)
-    order = make_order("office", FleetTuneOptions(max_time=60.0))
-    return dict(tune_nodes(cluster, order))
+    machines.monkeypatch.setattr(tuning, "tune", answer)
+    return dict(tune_nodes(machines, make_order("office", FleetTuneOptions(max_time=60.0))))
 
 
-def test_each_machine_stores_its_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = tune(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"))
+def test_each_machine_stores_its_own_configuration(cluster: Clusters) -> None:
+    answers = tune(cluster("a", "b", "a"))
     stored = fleet.read_fleet("office")
     benches = fleet.read_benches(stored)
-    assert set(answers) == {"a", "b"}
-    assert [bench.meta.machine.hostname for bench in benches.values()] == ["a", "b"]
+    assert set(answers) == {"a", "b"}  # a host tunes once, whatever its nodes
+    assert sorted(bench.meta.machine.hostname for bench in benches.values()) == ["a", "b"]
     for bench in benches.values():
         assert results.read_configuration(bench.meta.id) == answers[bench.meta.machine.hostname]
         assert all((bench.folder / "logs" / f"{run.log}.err").read_text() == "a log" for run in bench.runs)
 
 
-def test_a_machine_that_finds_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = tune(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"), unable="b")
-    assert answers["b"] == "nothing can be used"
-    (refusal,) = fleet.read_fleet("office").refused.values()
-    assert (refusal.hostname, refusal.reason) == ("b", "nothing can be used")
-    assert list(fleet.read_benches(fleet.read_fleet("office")))
+def test_machines_that_find_nothing_or_are_lost_are_named(cluster: Clusters) -> None:
+    answers = tune(cluster(FakeNode(host="a", lost_after=0), "b", "c"), unable="b")
+    reasons = {"a": "the node died", "b": "nothing can be used"}
+    refused = fleet.read_fleet("office").refused.values()
+    assert {refusal.hostname: refusal.reason for refusal in refused} == reasons
+    assert {host: answers[host] for host in reasons} == reasons
+    assert isinstance(answers["c"], Configuration)
+    assert len(fleet.read_benches(fleet.read_fleet("office"))) == 1
 
 
-def test_a_host_tunes_once_whatever_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = tune(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="a"))
-    assert list(answers) == ["a"]
-    assert len(fleet.read_fleet("office").machines) == 1
-
-
-def test_a_lost_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = tune(tmp_path, monkeypatch, FakeNode(host="a", lost_after=0), FakeNode(host="b"))
-    assert answers["a"] == "the node died"
-    assert isinstance(answers["b"], Configuration)
-
-
-def test_without_machines_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("measure", [drive, tune])
+def test_without_any_machine_nothing_is_stored(
+    cluster: Clusters, measure: Callable[[object], object]
+) -> None:
     with pytest.raises(GgufspecError, match="no machine"):
-        tune(tmp_path, monkeypatch)
+        measure(cluster())
     assert not fleet.list_fleets()

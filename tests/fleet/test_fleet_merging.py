@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,12 +13,13 @@ from click.testing import CliRunner
 from ggufspec import fleet, paths, results
 from ggufspec.choices import Where
 from ggufspec.cli import cli
-from ggufspec.domain import Machine, Prompt, Role, RunResult
+from ggufspec.domain import Machine, Prompt, RunResult
 from ggufspec.errors import ResultsError
 from ggufspec.fleet import AttemptEnding, BlockEnded, MachineRefused
 from ggufspec.fleet.journal import create_fleet, reopen_fleet
 from ggufspec.results import ResultSet
-from tests.support.values import BUILD, MACHINE, META, run
+from tests.support import damage, values
+from tests.support.values import BUILD, MACHINE, META
 
 OTHER = replace(MACHINE, hostname="other", cpu="Another Processor")
 
@@ -34,14 +36,9 @@ def made(
     stored = results.create(
         replace(META, engine=engine, build=replace(BUILD, version=version), machine=machine), name
     )
-    for repeat in range(2):
-        for prompt, tps in (("p1", 40.0), ("p2", 60.0)):
-            for one in (
-                run(Role.TARGET, prompt=prompt, repeat=repeat, tps=tps + repeat),
-                run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=tps * 1.5, draft=3),
-            ):
-                stored = results.append(stored, change(one))
-                (stored.folder / "logs" / f"{one.log}.err").write_text(f"log of {name}")
+    for one in map(change, values.grid({None: 40.0, 3: 60.0}, prompts=2, repeats=2)):
+        stored = results.append(stored, one)
+        (stored.folder / "logs" / f"{one.log}.err").write_text(f"log of {name}")
     results.close(stored)
     return stored
 
@@ -62,51 +59,41 @@ def test_merged_benches_keep_their_runs_logs_and_machines() -> None:
     assert set(results.ids()) == {"a", "b", *(bench.meta.id for bench in benches.values())}
 
 
-def other_text(one: RunResult) -> RunResult:
-    return replace(one, spec=replace(one.spec, prompt=Prompt(id=one.spec.prompt.id, text="Another text")))
+def changed(**changes: Any) -> Callable[[RunResult], RunResult]:
+    return lambda one: replace(one, spec=replace(one.spec, **changes))
 
 
-def other_length(one: RunResult) -> RunResult:
-    return replace(one, spec=replace(one.spec, n_predict=64))
+def with_target(content: str | None) -> Callable[[RunResult], RunResult]:
+    def change(one: RunResult) -> RunResult:
+        target = replace(one.spec.pair.target, content=content)
+        return changed(pair=replace(one.spec.pair, target=target))(one)
 
-
-def other_model(one: RunResult) -> RunResult:
-    target = replace(one.spec.pair.target, content="c" * 64)
-    return replace(one, spec=replace(one.spec, pair=replace(one.spec.pair, target=target)))
-
-
-def unknown_model(one: RunResult) -> RunResult:
-    target = replace(one.spec.pair.target, content=None)
-    return replace(one, spec=replace(one.spec, pair=replace(one.spec.pair, target=target)))
+    return change
 
 
 @pytest.mark.parametrize(
     ("second", "message"),
     [
         (lambda: made("b"), "same machine"),
-        (lambda: made("b", OTHER, change=other_text), "different texts of the prompt p1"),
-        (lambda: made("b", OTHER, change=other_length), "answer lengths"),
-        (lambda: made("b", OTHER, change=other_model), "different files called target.gguf"),
-        (lambda: made("b", OTHER, change=unknown_model), "does not say what target.gguf holds"),
+        (
+            lambda: made("b", OTHER, change=changed(prompt=Prompt(id="p0", text="Another text"))),
+            "different texts of the prompt p0",
+        ),
+        (lambda: made("b", OTHER, change=changed(n_predict=64)), "answer lengths"),
+        (lambda: made("b", OTHER, change=with_target("c" * 64)), "different files called target.gguf"),
+        (lambda: made("b", OTHER, change=with_target(None)), "does not say what target.gguf holds"),
         (lambda: made("b", OTHER, engine="server"), "different engines"),
         (lambda: made("b", OTHER, version="0.4.0"), "different versions of llama.cpp"),
+        (lambda: damage.cut_end(made("b", OTHER).folder), "b is damaged"),
     ],
 )
-def test_what_may_not_be_joined_is_refused(second: Callable[[], ResultSet], message: str) -> None:
+def test_what_may_not_be_joined_is_refused(second: Callable[[], object], message: str) -> None:
     made("a")
     second()
     with pytest.raises(ResultsError, match=message):
         fleet.merge(["a", "b"], name="both")
     assert set(results.ids()) == {"a", "b"}
     assert not fleet.list_fleets()
-
-
-def test_a_damaged_bench_is_refused() -> None:
-    made("a")
-    file = made("b", OTHER).folder / "runs.jsonl"
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(ResultsError, match="b is damaged"):
-        fleet.merge(["a", "b"], name="both")
 
 
 def test_a_fleet_has_two_machines_or_more() -> None:
@@ -127,7 +114,7 @@ def test_a_merge_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert blocked.is_dir()
 
 
-def test_the_table_has_a_row_for_each_arm_of_each_machine() -> None:
+def test_the_table_has_a_row_for_each_arm_of_each_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     made("a")
     made("b", OTHER)
     result = CliRunner().invoke(cli, ["fleet", "merge", "a", "b", "--name", "both", "-o", "md"])
@@ -136,20 +123,11 @@ def test_the_table_has_a_row_for_each_arm_of_each_machine() -> None:
     machines = [line.split("|")[1].strip() for line in lines[2:]]
     assert [machine.rpartition("-")[0] for machine in machines] == ["box", "box", "other", "other"]
     assert "speed-up" in lines[0]
-    again = CliRunner().invoke(cli, ["fleet", "show", "-o", "csv"])
+    monkeypatch.setenv("GGUFSPEC_OUTPUT", "csv")  # settings are defaults of subcommands, too
+    again = CliRunner().invoke(cli, ["fleet", "show"])
     assert again.exit_code == 0, again.output
     assert again.stdout.splitlines()[0].startswith("machine,")
     assert len(again.stdout.splitlines()) == 5
-
-
-def test_settings_are_defaults_of_subcommands(monkeypatch: pytest.MonkeyPatch) -> None:
-    made("a")
-    made("b", OTHER)
-    fleet.merge(["a", "b"], name="both")
-    monkeypatch.setenv("GGUFSPEC_OUTPUT", "csv")
-    shown = CliRunner().invoke(cli, ["fleet", "show"])
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.startswith("machine,")
 
 
 def test_two_fleets_are_compared_machine_by_machine() -> None:

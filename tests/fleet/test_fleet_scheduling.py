@@ -6,6 +6,7 @@ import itertools
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 import simulate_fleet
@@ -19,13 +20,16 @@ def node(number: int, *, machine: str | None = None, hardware: str = "equal") ->
     return Node(id=f"n{number}", machine=machine or f"m{number}", hardware=hardware)
 
 
-def same() -> Schedule:
-    return Schedule(where=Where.SAME, hardware="equal")
+def same(*joined: Node, expected: Sequence[float] = (1.0,)) -> Schedule:
+    """A schedule over equal machines, which these nodes have joined."""
+    schedule = Schedule(where=Where.SAME, hardware="equal")
+    for each in joined:
+        schedule.join(each, expected)
+    return schedule
 
 
 def test_the_longest_block_is_measured_first() -> None:
-    schedule = same()
-    schedule.join(node(0), [1.0, 3.0, 2.0])
+    schedule = same(node(0), expected=[1.0, 3.0, 2.0])
     order = []
     while jobs := schedule.assign():
         order += [job.block for job in jobs]
@@ -35,17 +39,14 @@ def test_the_longest_block_is_measured_first() -> None:
 
 
 def test_a_machine_measures_one_block_at_a_time_whatever_its_nodes() -> None:
-    schedule = same()
-    schedule.join(node(0, machine="host"), [1.0, 1.0, 1.0])
-    schedule.join(node(1, machine="host"), [1.0, 1.0, 1.0])
+    schedule = same(node(0, machine="host"), node(1, machine="host"), expected=[1.0, 1.0, 1.0])
     assert len(schedule.assign()) == 1
     schedule.join(node(2, machine="other"), [1.0, 1.0, 1.0])
     assert [job.node for job in schedule.assign()] == ["n2"]
 
 
 def test_the_block_of_a_lost_node_moves_to_another_machine() -> None:
-    schedule = same()
-    schedule.join(node(0), [1.0])
+    schedule = same(node(0))
     assert schedule.assign()
     schedule.join(node(1), [1.0])
     assert not schedule.assign()
@@ -58,9 +59,7 @@ def test_the_block_of_a_lost_node_moves_to_another_machine() -> None:
 
 
 def test_the_second_node_of_a_machine_takes_over_from_a_lost_one() -> None:
-    schedule = same()
-    schedule.join(node(0, machine="host"), [1.0])
-    schedule.join(node(1, machine="host"), [1.0])
+    schedule = same(node(0, machine="host"), node(1, machine="host"))
     (job,) = schedule.assign()
     schedule.lose(job.node, "gone")
     (again,) = schedule.assign()
@@ -71,20 +70,12 @@ def test_a_block_that_ends_its_machine_each_time_is_given_up() -> None:
     stays = [Stay(node=node(number)) for number in range(4)]
     simulation = simulate(same(), stays, lambda _: [5.0, 1.0, 1.0, 1.0], fatal={0}, repair_s=1.0)
     endings = {end.block: end.ending for end in simulation.endings}
-    assert endings == {
-        0: AttemptEnding.LOST,
-        1: AttemptEnding.MEASURED,
-        2: AttemptEnding.MEASURED,
-        3: AttemptEnding.MEASURED,
-    }
+    assert endings == {0: AttemptEnding.LOST, **dict.fromkeys((1, 2, 3), AttemptEnding.MEASURED)}
     assert {job.block for job in simulation.measured} == {1, 2, 3}
 
 
 def test_a_machine_that_ends_no_block_does_not_take_them_all() -> None:
-    schedule = same()
-    expected = [1.0] * 20
-    schedule.join(node(0), expected)
-    schedule.join(node(1), expected)
+    schedule = same(node(0), node(1), expected=[1.0] * 20)
     while jobs := schedule.assign():
         for job in jobs:
             if job.node == "n0":
@@ -120,9 +111,7 @@ def test_blocks_for_which_no_machine_is_left_are_reported() -> None:
 
 
 def test_a_block_that_fails_everywhere_is_reported_with_its_reason() -> None:
-    schedule = same()
-    for number in range(2):
-        schedule.join(node(number), [1.0])
+    schedule = same(node(0), node(1))
     while jobs := schedule.assign():
         for job in jobs:
             schedule.fail(job.node, "no such file")
@@ -186,8 +175,7 @@ def test_runs_of_one_machine_do_not_shorten_a_block_on_another() -> None:
 
 
 def test_a_refused_machine_gives_its_block_back() -> None:
-    schedule = same()
-    schedule.join(node(0), [1.0])
+    schedule = same(node(0))
     assert schedule.assign()
     schedule.refuse("m0", "another llama.cpp")
     assert not schedule.join(node(0), [1.0])

@@ -40,25 +40,20 @@ def test_a_worker_says_what_it_lends_and_ends_with_its_context(llama: Path) -> N
         workers.check_workers((chosen.own_address,))
 
 
-def test_a_worker_that_ends_is_an_error_with_its_last_words(llama: Path) -> None:
-    rpc_workers.program(llama / "ggml-rpc-server", then="echo 'Failed to find RPC backend'; exit 1")
-    install = installs.find_install(llama)
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [
+        ("echo 'Failed to find RPC backend'", "Failed to find RPC backend"),
+        # the program lists its devices after the error
+        ("echo 'error: unknown device: CUDA9' >&2; echo '  CPU: A' >&2", "error: unknown device: CUDA9\n"),
+        ("echo 'error: unknown device: CUDA9' >&2; echo '  CPU: A'", "error: unknown device: CUDA9\n"),
+    ],
+)
+def test_the_line_that_says_why_a_worker_ended_is_the_reason(llama: Path, then: str, reason: str) -> None:
+    rpc_workers.program(llama / "ggml-rpc-server", then=f"{then}; exit 1")
     with (
-        pytest.raises(WorkerError, match=r"ended \(exit code 1\): Failed to find RPC backend"),
-        lending.start_worker(install, settings()),
-    ):
-        raise AssertionError("it never answered")
-
-
-@pytest.mark.parametrize("output", ["stderr", "stdout"])
-def test_the_line_that_says_why_is_the_reason(llama: Path, output: str) -> None:
-    """The program lists its devices after the error, on standard output."""
-    stream = "&2" if output == "stderr" else "&1"
-    lines = f"echo 'error: unknown device: CUDA9' >&2; echo '  CPU: A Processor' >{stream}; exit 1"
-    rpc_workers.program(llama / "ggml-rpc-server", then=lines)
-    with (
-        pytest.raises(WorkerError, match=r"ended \(exit code 1\): error: unknown device: CUDA9\n"),
-        lending.start_worker(installs.find_install(llama), settings(devices=("CUDA9",))),
+        pytest.raises(WorkerError, match=rf"ended \(exit code 1\): {reason}"),
+        lending.start_worker(installs.find_install(llama), settings()),
     ):
         raise AssertionError("it never answered")
 

@@ -20,7 +20,7 @@ from ggufspec.options import BenchOptions
 from ggufspec.publishing.upstream import UpstreamIssue
 from ggufspec.publishing.upstream.reproducing import reduce_options
 from ggufspec.results import ResultSet
-from tests.support import fake_builds, fakes, shell
+from tests.support import builds, fakes, shell
 
 TEXT = prompts.suite("demo").prompts[0].text
 PLAIN, DRAFTING = fakes.AT_ONCE["plain"], fakes.AT_ONCE["drafting"]
@@ -153,9 +153,9 @@ def test_what_a_comparison_found_is_reported_of_the_second_llama_cpp(
 
 def test_a_bisection_names_the_first_bad_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = ("0.3.1", "0.3.2", "0.3.3")
-    fake_builds.serve_index(tmp_path / "index", versions, monkeypatch)
+    builds.serve_index(tmp_path / "index", versions, monkeypatch)
     for version in versions:
-        fake_builds.publish(version, drafting_s=0.02 if version == "0.3.3" else 0.01)
+        builds.publish(version, drafting_s=0.02 if version == "0.3.3" else 0.01)
     words = ("--pair", "demo", "-n", "33", "-t", "1", "-p", TEXT, "--name", "b", "--max-repeats", "4")
     shell.done("bisect", *versions[::2], *words, "--quantity", "drafting", "--backend", "cpu")
     made = ggufspec.issue("b", offline=True)

@@ -56,19 +56,16 @@ def _accepts(install: Install, program: Program, target: Path, draft: Path) -> b
     return completed.returncode == 0
 
 
-@pytest.mark.parametrize("draft", DRAFTERS)
-@pytest.mark.parametrize("program", [Program.TREE, Program.SIMPLE])
-def test_verdicts_of_today(llama: Install, tmp_path: Path, program: Program, draft: str) -> None:
-    _compare(llama, program, tmp_path, DRAFTERS[draft])
-
-
-@pytest.mark.parametrize("draft", DRAFTERS)
-def test_verdicts_of_april_2024(legacy: Install, tmp_path: Path, draft: str) -> None:
-    _compare(legacy, Program.TREE, tmp_path, DRAFTERS[draft])
-
-
-def _compare(install: Install, program: Program, folder: Path, drafter: dict[str, Any]) -> None:
-    target, draft = _write(folder / "target.gguf"), _write(folder / "drafter.gguf", **drafter)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(
+    ("build", "program"), [("llama", Program.TREE), ("llama", Program.SIMPLE), ("legacy", Program.TREE)]
+)
+def test_verdicts_are_those_of_the_programs(
+    request: pytest.FixtureRequest, tmp_path: Path, build: str, program: Program, drafter: str
+) -> None:
+    """Of today, and of April 2024."""
+    install: Install = request.getfixturevalue(build)
+    target, draft = _write(tmp_path / "target.gguf"), _write(tmp_path / "drafter.gguf", **DRAFTERS[drafter])
     verdict = judging.check_pair(
         validate_file(target), validate_file(draft), judging.rule_of(install, program)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -12,8 +11,7 @@ import pytest
 from gguf import quants
 from numpy.typing import NDArray
 
-from ggufspec import prompts
-from ggufspec.domain import ModelFile, Offload, Pair, Role
+from ggufspec.domain import ModelFile, Pair
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import costs
 from ggufspec.llama.install.installs import Install
@@ -26,12 +24,8 @@ Array = NDArray[np.float32]
 
 @pytest.mark.takes(4)
 def test_experts_are_those_that_the_routers_choose(llama: Install) -> None:
-    spec = replace(
-        embedded.spec(Role.TARGET, Offload().on_processor),
-        pair=Pair(name="mixture", target=ModelFile(filename=MIXTURE.name, path=MIXTURE), draft=None),
-        prompt=prompts.suite("demo").prompts[0],
-        n_predict=120,
-    )
+    mixture = Pair(name="mixture", target=ModelFile(filename=MIXTURE.name, path=MIXTURE))
+    spec = embedded.spec(pair=mixture, n_predict=120)
     with InprocessEngine(install=llama, timeout_s=60) as engine:
         trace = engine.trace(spec, ())
         chosen = engine.experts(spec, trace.written.tokens).layers

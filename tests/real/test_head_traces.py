@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, paths, prompts
-from ggufspec.domain import Drafting, Method, ModelFile, Offload, Program, Role, RunSpec, Sample, Status
+from ggufspec import engines, paths
+from ggufspec.domain import Drafting, Method, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import DraftLimits, RoundPart
 from ggufspec.forecast import profiles, trace
@@ -40,19 +40,15 @@ def library(llama: Install) -> Iterator[InprocessEngine]:
 
 
 def _spec(pair: str, *, draft: int = LONGEST, p_min: float = 0.0) -> RunSpec:
-    spec = embedded.spec(Role.DRAFTING, Offload().on_processor)
-    return replace(
-        spec,
-        pair=hub.resolve(catalog.find_pair(pair), offline=True),
-        n_predict=TOKENS,
-        drafting=Drafting(n_max=draft, method=PAIRS[pair], p_min=p_min),
-    )
+    drafting = Drafting(n_max=draft, method=PAIRS[pair], p_min=p_min)
+    models = hub.resolve(catalog.find_pair(pair), offline=True)
+    return embedded.spec(Role.DRAFTING, pair=models, n_predict=TOKENS, drafting=drafting)
 
 
 def _trace(library: InprocessEngine, pair: str, *names: str) -> tuple[profiles.TracedTexts, ...]:
     spec = _spec(pair)
     assert spec.draft_source is not None
-    chosen = [prompt for prompt in prompts.suite("demo").prompts if prompt.id in names]
+    chosen = [embedded.PROMPTS[name] for name in names]
     long = replace(spec.baseline, n_predict=trace.needed(TOKENS, LONGEST, Program.SIMPLE))
     return tuple(profiles.traces(library, long, chosen, [spec.draft_source], limits=LIMITS))
 
@@ -133,9 +129,10 @@ def test_p_min_accepts_as_many_as_foretold(llama: Install, tmp_path: Path, pair:
 
 def test_counts_of_mtp_do_not_depend_on_the_request_before(llama: Install, tmp_path: Path) -> None:
     """llama-server keeps a state of the request before for the layer's first token."""
-    texts = [prompt for prompt in prompts.suite("demo").prompts if prompt.id in PROMPTS]
     runs = [
-        replace(_spec("demo-mtp", p_min=p_min), prompt=prompt) for prompt in texts for p_min in (0.0, *P_MINS)
+        replace(_spec("demo-mtp", p_min=p_min), prompt=embedded.PROMPTS[name])
+        for name in PROMPTS
+        for p_min in (0.0, *P_MINS)
     ]
     by_run: dict[RunSpec, set[tuple[int | None, ...]]] = {}
     with engines.make("server", llama, timeout_s=120) as engine:
@@ -152,9 +149,8 @@ def test_a_trace_foretells_dsparks_choices(llama: Install, library: InprocessEng
     script = Path(__file__).parents[2] / "scripts" / "make_random_head.py"
     words = (sys.executable, script, paths.models_dir() / "demo" / "target.gguf", "--kind", "dspark")
     subprocess.run([*words, "-o", file], check=True, capture_output=True)
-    spec = _spec("demo-dflash")
-    pair = replace(spec.pair, draft=ModelFile(filename=file.name, path=file))
-    spec = replace(spec, pair=pair, drafting=Drafting(n_max=LONGEST, method=Method.DRAFT_DSPARK))
+    spec = embedded.with_models(_spec("demo-dflash"), draft=file)
+    spec = replace(spec, drafting=Drafting(n_max=LONGEST, method=Method.DRAFT_DSPARK))
     assert spec.draft_source is not None
     long = replace(spec.baseline, n_predict=trace.needed(TOKENS, LONGEST, Program.SIMPLE))
     (texts,) = profiles.traces(library, long, [spec.prompt], [spec.draft_source], limits=LIMITS)

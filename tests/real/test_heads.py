@@ -17,9 +17,7 @@ from ggufspec.domain import (
     Method,
     ModelFile,
     NgramSettings,
-    Offload,
     Pair,
-    Prompt,
     Role,
     RunSpec,
     Sample,
@@ -64,23 +62,12 @@ def _make(file: Path, script: str, *words: str | Path) -> Path:
 def _spec(folder: Path, kind: str) -> RunSpec:
     made_as = "eagle3" if kind == "chain" else kind
     file = _head(folder / f"{made_as}.gguf", made_as)
-    model = ModelFile(filename=file.name, path=file)
-    target = ModelFile(filename="target.gguf", path=TARGET)
-    pair = Pair(name="p", target=model) if kind == "mtp" else Pair(name="p", target=target, draft=model)
-    return _drafting(pair, kind)
-
-
-def _drafting(pair: Pair, kind: str) -> RunSpec:
-    return RunSpec(
-        pair=pair,
-        role=Role.DRAFTING,
-        prompt=Prompt(id="packing", text="Packing list for Anna, who goes to the sea:\n- "),
-        n_predict=40,
-        context=256,
-        threads=1,
-        offload=Offload().on_processor,
-        drafting=DRAFTED[kind],
+    spec = embedded.spec(
+        Role.DRAFTING, prompt=embedded.PACKING, n_predict=40, context=256, drafting=DRAFTED[kind]
     )
+    if kind == "mtp":
+        return replace(spec, pair=Pair(name="p", target=ModelFile(filename=file.name, path=file)))
+    return embedded.with_models(spec, draft=file)
 
 
 def _sample(engine: engines.Engine, spec: RunSpec, folder: Path) -> Sample:

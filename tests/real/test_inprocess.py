@@ -8,22 +8,19 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
-from ggufspec import engines, proc, prompts, stats
+from ggufspec import engines, proc, stats
 from ggufspec.domain import (
     Drafting,
     Failure,
     ModelFile,
-    Offload,
     Program,
-    Prompt,
     Role,
     RunSpec,
     Sample,
@@ -34,11 +31,9 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import RoundPart
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
-from ggufspec.llama.install import find_library
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure.scoring import summarize_scores
-from ggufspec.modelfiles import catalog, hub
-from tests.support import models, shell
+from tests.support import embedded, models, shell
 from tests.support.walks import rounds_of, traced_run
 
 TOKENS = 60
@@ -74,27 +69,13 @@ def engine(llama: Install, engines_of_all: list[InprocessEngine]) -> InprocessEn
     return engines_of_all[0]
 
 
-def _prompt(name: str) -> Prompt:
-    return next(prompt for prompt in prompts.suite("demo").prompts if prompt.id == name)
-
-
 def _spec(role: Role, name: str = CHOSEN[0], *, draft: int | None = None, tokens: int = TOKENS) -> RunSpec:
-    return RunSpec(
-        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-        role=role,
-        prompt=_prompt(name),
-        n_predict=tokens,
-        context=512,
-        threads=1,
-        offload=Offload().on_processor,
-        drafting=Drafting(n_max=draft) if draft else None,
-    )
+    drafting = Drafting(n_max=draft) if draft else None
+    return embedded.spec(role, prompt=embedded.PROMPTS[name], n_predict=tokens, drafting=drafting)
 
 
 def _drafter() -> ModelFile:
-    drafter = hub.resolve(catalog.find_pair("demo"), offline=True).draft
-    assert drafter is not None
-    return drafter
+    return _spec(Role.DRAFTER).pair.draft
 
 
 _TRACED: dict[tuple[str, tuple[int, int] | None], TracedTexts] = {}
@@ -327,66 +308,29 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
         engine.curve(spec, [drafter], depths=(500,))
 
 
-@pytest.mark.parametrize(
-    ("with_signal", "status", "reason"),
-    [
-        (signal.SIGSEGV, Status.CRASHED, "died of SIGSEGV"),
-        (signal.SIGKILL, Status.OUT_OF_MEMORY, "killed by SIGKILL"),
-    ],
-)
-def test_a_crash_in_the_middle_of_a_run_is_a_row(
-    fresh: InprocessEngine, tmp_path: Path, with_signal: signal.Signals, status: Status, reason: str
-) -> None:
+def test_a_crash_in_the_middle_of_a_run_is_a_row(fresh: InprocessEngine, tmp_path: Path) -> None:
     assert fresh.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
-    timer = threading.Timer(0.2, os.kill, (_pid(fresh), with_signal))
+    timer = threading.Timer(0.2, os.kill, (_pid(fresh), signal.SIGSEGV))
     timer.start()
     crashed = fresh.measure(_spec(Role.TARGET, tokens=440), tmp_path / "log")
     timer.join()
-    assert (crashed.sample.status, crashed.sample.text) == (status, None)
-    assert reason in (crashed.error or "")
+    assert (crashed.sample.status, crashed.sample.text) == (Status.CRASHED, None)
     assert fresh.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
 
 
-def test_a_hang_is_killed(llama: Install, tmp_path: Path) -> None:
-    with InprocessEngine(install=llama, timeout_s=30) as engine:
-        engine.measure(_spec(Role.TARGET, tokens=2), tmp_path / "log")
-        worker = psutil.Process(_pid(engine))
-        engine.timeout_s = 0.3
-        worker.suspend()
-        started = time.monotonic()
-        hung = engine.measure(_spec(Role.TARGET), tmp_path / "log")
-        assert time.monotonic() - started < 60
-        assert (hung.sample.status, hung.error) == (Status.TIMED_OUT, "killed after 0.3 s")
-        assert not shell.is_alive(worker)
-
-
-def test_a_target_that_cannot_be_loaded_is_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF" + b"\0" * 100)
-    measured = engine.measure(_with_target(broken), tmp_path / "log")
-    assert measured.sample.status is Status.LOAD_FAILED
-    assert "broken.gguf" in (measured.error or "")
-    assert "\n" not in (measured.error or "")
-    assert (tmp_path / "log.err").stat().st_size
-    assert engine.measure(_spec(Role.TARGET, tokens=2), tmp_path / "log").sample.status is Status.OK
-
-
-def _with_target(path: Path) -> RunSpec:
-    spec = _spec(Role.TARGET)
-    return replace(spec, pair=replace(spec.pair, target=ModelFile(filename=path.name, path=path)))
-
-
-def test_a_context_beyond_the_memory_is_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
-    measured = engine.measure(replace(_spec(Role.TARGET), context=1 << 24), tmp_path / "log")
-    assert measured.sample.status is Status.OUT_OF_MEMORY
-    assert f"{1 << 24} tokens" in (measured.error or "")
-
-
-def test_a_prompt_that_does_not_fit_is_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
-    long = Prompt(id="long", text="the river and the village " * 300)
-    measured = engine.measure(replace(_spec(Role.TARGET), prompt=long), tmp_path / "log")
-    assert measured.sample.status is Status.PROMPT_TOO_LONG
-    assert "context of 512 tokens" in (measured.error or "")
+@pytest.mark.parametrize(
+    ("changes", "status", "reason"),
+    [
+        ({"context": 1 << 24}, Status.OUT_OF_MEMORY, f"{1 << 24} tokens"),
+        ({"prompt": embedded.LONG}, Status.PROMPT_TOO_LONG, "context of 512 tokens"),
+    ],
+)
+def test_what_cannot_be_run_is_said_so(
+    engine: InprocessEngine, tmp_path: Path, changes: dict[str, Any], status: Status, reason: str
+) -> None:
+    measured = engine.measure(replace(_spec(Role.TARGET), **changes), tmp_path / "log")
+    assert measured.sample.status is status
+    assert reason in (measured.error or "")
 
 
 def test_logits_that_are_not_numbers_are_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
@@ -396,27 +340,9 @@ def test_logits_that_are_not_numbers_are_said_so(engine: InprocessEngine, tmp_pa
     with path.open("r+b") as file:
         file.seek(-norms, os.SEEK_END)
         file.write(b"\xff" * norms)
-    measured = engine.measure(_with_target(path), tmp_path / "log")
+    measured = engine.measure(embedded.with_models(_spec(Role.TARGET), target=path), tmp_path / "log")
     assert measured.sample.status is Status.FAILED
     assert "not numbers (NaN)" in (measured.error or "")
-
-
-def test_a_drafter_of_another_vocabulary_is_refused(engine: InprocessEngine, tmp_path: Path) -> None:
-    shape = models.llama(n_layers=1, n_embd=32, n_ff=32, n_heads=1, vocabulary=models.tokens(400))
-    stranger = models.write_model(tmp_path / "stranger.gguf", *shape)
-    spec = _spec(Role.DRAFTING, draft=3)
-    pair = replace(spec.pair, draft=ModelFile(filename=stranger.name, path=stranger))
-    measured = engine.measure(replace(spec, pair=pair), tmp_path / "log")
-    assert measured.sample.status is Status.DRAFTER_REFUSED
-    assert "400 tokens, the target's 2048" in (measured.error or "")
-
-
-def test_a_library_of_another_era_is_said_so(legacy: Install, tmp_path: Path) -> None:
-    with InprocessEngine(install=legacy, timeout_s=60) as engine:
-        measured = engine.measure(_spec(Role.TARGET), tmp_path / "log")
-    assert measured.sample.status is Status.LOAD_FAILED
-    file = find_library(legacy.library or legacy.root)
-    assert (measured.error or "").startswith(f"the engine inprocess cannot use {file}: it lacks llama_")
 
 
 def test_the_command_makes_the_same_run(engine: InprocessEngine, llama: Install, tmp_path: Path) -> None:

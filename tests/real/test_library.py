@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, paths, prompts, tuning
-from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
+from ggufspec import engines, paths, tuning
+from ggufspec.domain import Role
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import selftest
 from ggufspec.engines.library.llama_h import NEEDED
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import find_library, installs, releases
 from ggufspec.llama.install.installs import Install
-from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import TuneOptions
+from tests.support import embedded
 
 ARCHIVES = sorted(paths.cache_dir().glob("sources/*/llama_cpp_python-*.tar.gz"))  # tests have their own
 HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
@@ -87,18 +87,8 @@ def copied(llama: Install, tmp_path: Path) -> Install:
 
 def test_a_complete_llama_that_we_did_not_build_can_be_measured_with(copied: Install, tmp_path: Path) -> None:
     assert (copied.release, copied.library) == (None, copied.root)
-    spec = RunSpec(
-        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-        role=Role.DRAFTING,
-        prompt=prompts.suite("demo").prompts[0],
-        n_predict=20,
-        context=512,
-        threads=1,
-        offload=Offload().on_processor,
-        drafting=Drafting(n_max=3),
-    )
     with InprocessEngine(install=copied, timeout_s=120) as engine:
-        assert engine.measure(spec, tmp_path / "log").sample.status is Status.OK
+        embedded.measured(engine, embedded.spec(Role.DRAFTING), tmp_path / "log")
 
 
 def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) -> None:

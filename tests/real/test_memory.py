@@ -40,16 +40,16 @@ def test_plans_agree_with_llama_cpp(
     _compare(llama, model, model, settings)
 
 
-def test_the_embedded_pair_takes_what_was_planned(llama: Install) -> None:
+@pytest.mark.parametrize(
+    ("build", "layout"),
+    [("llama", memory.TODAY), ("legacy", memory.layout_for(2697))],  # of April 2024
+)
+def test_the_embedded_pair_takes_what_was_planned(
+    request: pytest.FixtureRequest, build: str, layout: memory.Layout
+) -> None:
     demo = paths.models_dir() / "demo"
-    settings = memory.MemorySettings(context=1024, n_draft=_DRAFT)
-    _compare(llama, demo / "target.gguf", demo / "drafter.gguf", settings)
-
-
-def test_the_embedded_pair_took_as_much_in_april_2024(legacy: Install) -> None:
-    demo = paths.models_dir() / "demo"
-    settings = memory.MemorySettings(context=1024, n_draft=_DRAFT, layout=memory.layout_for(2697))
-    _compare(legacy, demo / "target.gguf", demo / "drafter.gguf", settings)
+    settings = memory.MemorySettings(context=1024, n_draft=_DRAFT, layout=layout)
+    _compare(request.getfixturevalue(build), demo / "target.gguf", demo / "drafter.gguf", settings)
 
 
 def _compare(install: Install, target: Path, draft: Path, settings: memory.MemorySettings) -> None:
@@ -93,30 +93,28 @@ NOWHERE = Offload(
 )
 
 
-@pytest.mark.parametrize("name", engines.ENGINES)
-def test_each_engine_places_models_and_says_where(llama: Install, tmp_path: Path, name: str) -> None:
-    with engines.make(name, llama, timeout_s=120) as engine:
-        for offload in (replace(NOWHERE, target=replace(NOWHERE.target, devices=())), NOWHERE):
+@pytest.mark.parametrize(
+    ("build", "name"), [*(("llama", name) for name in engines.ENGINES), ("legacy", "binary")]
+)
+def test_each_engine_places_models_and_says_where(
+    request: pytest.FixtureRequest, tmp_path: Path, build: str, name: str
+) -> None:
+    is_old = build == "legacy"  # has no options for places
+    with engines.make(name, request.getfixturevalue(build), timeout_s=120) as engine:
+        without_devices = replace(NOWHERE, target=replace(NOWHERE.target, devices=()))
+        for offload in (Offload().on_processor,) if is_old else (without_devices, NOWHERE):
             both = embedded.measured(engine, embedded.spec(Role.DRAFTING, offload), tmp_path / "both")
             (target,), (drafter,) = (model.placement for model in values.models_of(both))
             assert (target.device, drafter.device) == ("CPU", "CPU")
             assert [model.gpu_bytes for model in values.models_of(both)] == [0, 0]
             for one, weights, cache in ((target, 28.19, 8.0), (drafter, 1.70, 0.75)):
                 assert one.model_bytes == round(weights * (1 << 20))
-                assert one.kv_bytes == round(cache * (1 << 20))
-                assert one.compute_bytes
-        alone = embedded.measured(engine, embedded.spec(Role.DRAFTER, NOWHERE), tmp_path / "alone")
-        assert values.models_of(alone)[0].placement[0].model_bytes == drafter.model_bytes
-        assert alone.drafter is None
-
-
-def test_the_programs_of_2024_tell_it_too(legacy: Install, tmp_path: Path) -> None:
-    with engines.make("binary", legacy, timeout_s=120) as engine:
-        measured = engine.measure(embedded.spec(Role.DRAFTING, Offload().on_processor), tmp_path / "l")
-    (target,), (drafter,) = (model.placement for model in values.models_of(measured.sample))
-    assert (target.device, drafter.device) == ("CPU", "CPU")
-    assert target.model_bytes == round(28.19 * (1 << 20))
-    assert drafter.model_bytes == round(1.70 * (1 << 20))
+                assert is_old or one.kv_bytes == round(cache * (1 << 20))
+                assert is_old or one.compute_bytes
+        if not is_old:
+            alone = embedded.measured(engine, embedded.spec(Role.DRAFTER, NOWHERE), tmp_path / "alone")
+            assert values.models_of(alone)[0].placement[0].model_bytes == drafter.model_bytes
+            assert alone.drafter is None
 
 
 @pytest.mark.parametrize("name", ["binary", "server", "inprocess"])

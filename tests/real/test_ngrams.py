@@ -9,27 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, prompts
-from ggufspec.domain import (
-    Drafting,
-    Method,
-    ModelRun,
-    Offload,
-    Pair,
-    Program,
-    Role,
-    Round,
-    RunSpec,
-    Sample,
-    Status,
-)
+from ggufspec import engines
+from ggufspec.domain import Drafting, Method, Program, Role, Round, RunSpec, Sample, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
-from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
 from tests.support.walks import traced_run
 
@@ -43,17 +30,9 @@ ASKED = [
 
 
 def _spec(drafting: Drafting | None, tokens: int = TOKENS) -> RunSpec:
-    pair = hub.resolve(catalog.find_pair("demo"), offline=True)
-    return RunSpec(
-        pair=Pair(name="demo", target=pair.target),
-        role=Role.TARGET if drafting is None else Role.DRAFTING,
-        prompt=next(prompt for prompt in prompts.suite("demo").prompts if prompt.id == "qa-home"),
-        n_predict=tokens,
-        context=512,
-        threads=1,
-        offload=Offload(target=ModelRun(layers=0)),
-        drafting=drafting,
-    )
+    role = Role.TARGET if drafting is None else Role.DRAFTING
+    spec = embedded.spec(role, prompt=embedded.PROMPTS["qa-home"], n_predict=tokens, drafting=drafting)
+    return replace(spec, pair=replace(spec.pair, draft=None))
 
 
 @functools.cache

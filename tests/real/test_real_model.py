@@ -9,19 +9,7 @@ import pytest
 import real_model
 
 from ggufspec import engines
-from ggufspec.domain import (
-    Drafting,
-    Method,
-    ModelFile,
-    ModelRun,
-    Offload,
-    Pair,
-    Program,
-    Prompt,
-    Role,
-    RunSpec,
-    Status,
-)
+from ggufspec.domain import Drafting, Method, ModelFile, Pair, Program, Prompt, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install.installs import Install
@@ -43,15 +31,8 @@ def model(llama: Install) -> Path:
 
 
 def _spec(model: Path, text: str) -> RunSpec:
-    return RunSpec(
-        pair=Pair(name="gemma", target=ModelFile(filename=model.name, path=model)),
-        role=Role.TARGET,
-        prompt=Prompt(id="text", text=text),
-        n_predict=TOKENS,
-        context=1024,
-        threads=1,
-        offload=Offload(target=ModelRun(layers=0)),
-    )
+    pair = Pair(name="gemma", target=ModelFile(filename=model.name, path=model))
+    return embedded.spec(pair=pair, prompt=Prompt(id="text", text=text), n_predict=TOKENS, context=1024)
 
 
 def test_the_traced_text_is_the_one_that_a_server_writes(model: Path, llama: Install, tmp_path: Path) -> None:

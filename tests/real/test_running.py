@@ -11,27 +11,17 @@ import pytest
 
 import ggufspec
 from ggufspec.analysis import arms
-from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Status
+from ggufspec.domain import Drafting, ModelFile, Prompt, Role, RunSpec, Status
 from ggufspec.llama import server
 from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.server import launching
-from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import BenchOptions
 from tests.support import embedded
 
 
 def _spec() -> RunSpec:
-    return RunSpec(
-        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-        role=Role.DRAFTING,
-        prompt=Prompt(id="", text=""),
-        n_predict=24,
-        context=512,
-        threads=1,
-        offload=Offload().on_processor,
-        drafting=Drafting(n_max=3),
-    )
+    return embedded.spec(Role.DRAFTING, prompt=Prompt(id="", text=""), n_predict=24)
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from ggufspec import engines, prompts, serving
 from ggufspec.domain import (
     NO_PROMPT,
     Drafting,
-    ModelFile,
-    Offload,
     Program,
     Prompt,
     Request,
@@ -32,7 +30,6 @@ from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
-from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded, models, shell, values
 
 TOKENS = 48
@@ -53,20 +50,12 @@ def server(request: pytest.FixtureRequest) -> Install:
 
 
 def _prompts() -> tuple[Prompt, ...]:
-    return prompts.suite("demo").prompts
+    return tuple(embedded.PROMPTS.values())
 
 
 def _spec(role: Role, prompt: Prompt, *, draft: int | None = None) -> RunSpec:
-    return RunSpec(
-        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-        role=role,
-        prompt=prompt,
-        n_predict=TOKENS,
-        context=512,
-        threads=1,
-        offload=Offload().on_processor,
-        drafting=Drafting(n_max=draft) if draft else None,
-    )
+    drafting = Drafting(n_max=draft) if draft else None
+    return embedded.spec(role, prompt=prompt, n_predict=TOKENS, drafting=drafting)
 
 
 def _servers(*, beside: Collection[psutil.Process] = ()) -> set[psutil.Process]:
@@ -239,31 +228,36 @@ def test_repeats_are_cold_and_the_same(server: Install, tmp_path: Path) -> None:
 
 def test_a_prompt_that_does_not_fit_is_said_so(llama: Install, tmp_path: Path) -> None:
     with _engine(llama) as engine:
-        long = Prompt(id="long", text="the river and the village " * 300)
-        measured = engine.measure(_spec(Role.TARGET, long), tmp_path / "log")
+        measured = engine.measure(_spec(Role.TARGET, embedded.LONG), tmp_path / "log")
         assert measured.sample.status is Status.PROMPT_TOO_LONG
         assert engine.measure(_spec(Role.TARGET, _prompts()[0]), tmp_path / "log").sample.status is Status.OK
 
 
-def test_a_missing_model_is_said_so(llama: Install, tmp_path: Path) -> None:
-    spec = _spec(Role.TARGET, _prompts()[0])
-    missing = replace(spec.pair.target, path=tmp_path / "missing.gguf")
-    with _engine(llama) as engine:
-        measured = engine.measure(replace(spec, pair=replace(spec.pair, target=missing)), tmp_path / "log")
+@pytest.mark.parametrize("name", ["server", "inprocess"])
+def test_a_target_that_cannot_be_loaded_is_said_so(llama: Install, tmp_path: Path, name: str) -> None:
+    spec, broken = _spec(Role.TARGET, _prompts()[0]), tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + b"\0" * 100)
+    with engines.make(name, llama, timeout_s=120) as engine:
+        measured = engine.measure(embedded.with_models(spec, target=broken), tmp_path / "log")
+        assert engine.measure(spec, tmp_path / "again").sample.status is Status.OK
     assert measured.sample.status is Status.LOAD_FAILED
+    assert "\n" not in (measured.error or "")
     assert (tmp_path / "log.err").stat().st_size
 
 
-def test_a_drafter_of_another_vocabulary_is_said_to_be_refused(llama: Install, tmp_path: Path) -> None:
-    """Builds of today load it, log an error, and serve on without drafting."""
+@pytest.mark.parametrize(("name", "reason"), [("server", ""), ("inprocess", "400 tokens, the target's 2048")])
+def test_a_drafter_of_another_vocabulary_is_said_to_be_refused(
+    llama: Install, tmp_path: Path, name: str, reason: str
+) -> None:
+    """Servers of today load it, log an error, and serve on without drafting."""
     shape = models.llama(n_layers=1, n_embd=32, n_ff=32, n_heads=1, vocabulary=models.tokens(400))
     stranger = models.write_model(tmp_path / "stranger.gguf", *shape)
-    spec = _spec(Role.DRAFTING, _prompts()[0], draft=3)
-    pair = replace(spec.pair, draft=ModelFile(filename=stranger.name, path=stranger))
-    with _engine(llama) as engine:
-        measured = engine.measure(replace(spec, pair=pair), tmp_path / "log")
+    spec = embedded.with_models(_spec(Role.DRAFTING, _prompts()[0], draft=3), draft=stranger)
+    with engines.make(name, llama, timeout_s=120) as engine:
+        measured = engine.measure(spec, tmp_path / "log")
     assert measured.sample.status is Status.DRAFTER_REFUSED
     assert measured.error
+    assert reason in measured.error
 
 
 def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path) -> None:

@@ -16,14 +16,15 @@ import psutil
 import pytest
 
 from ggufspec import engines, prompts, results
-from ggufspec.domain import Failure, ModelRun, Offload, Prompt, Role, RunSpec, Status
+from ggufspec.domain import Failure, ModelRun, Offload, Role, RunSpec, Status
+from ggufspec.engines import Engine
 from ggufspec.errors import WorkerError
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import lending, protocol, workers
 from ggufspec.llama.rpc.lending import WorkerSettings
 from ggufspec.options import split_address
 from tests.support import embedded, rpc_workers, shell, values
-from tests.support.slow_network import slow_network
+from tests.support.slow_network import Network, slow_network
 
 _WORKER = "rpc-server"  # the end of its program's name
 
@@ -53,7 +54,8 @@ def _started(install: Install) -> Iterator[tuple[str, psutil.Process]]:
     """Start a worker; yield its address and its process."""
     before = set(psutil.Process().children(recursive=True))
     settings = _settings()
-    with lending.start_worker(install, settings):
+    with lending.start_worker(install, settings) as running:
+        assert running.devices[0].startswith("CPU: ")
         started = set(psutil.Process().children(recursive=True)) - before
         (process,) = (one for one in started if one.name().endswith(_WORKER))
         yield settings.own_address, process
@@ -223,33 +225,34 @@ def _during(condition: Callable[[], bool], act: Callable[[], object]) -> Iterato
     thread.join()
 
 
+@contextmanager
+def _far(
+    install: Install, name: str, timeout_s: float
+) -> Iterator[tuple[Engine, psutil.Process, Network, RunSpec]]:
+    """Yield an engine with a worker behind a slow network, the worker's process, and a long run on it."""
+    with (
+        _started(install) as (address, process),
+        slow_network(address, delay_s=0.02) as network,
+        engines.make(name, install, timeout_s=timeout_s, capacity=1) as engine,
+    ):
+        yield engine, process, network, replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
+
+
 @pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
 def test_a_worker_that_is_killed_during_a_run_is_a_row(llama: Install, tmp_path: Path, name: str) -> None:
-    with ExitStack() as stack:
-        address, process = stack.enter_context(_started(llama))
-        network = stack.enter_context(slow_network(address, delay_s=0.02))
-        engine = stack.enter_context(engines.make(name, llama, timeout_s=120, capacity=1))
-        spec = _spec(Role.TARGET, (network.address,))
-        embedded.measured(engine, spec, tmp_path / "before")
+    with _far(llama, name, 120) as (engine, process, network, spec):
+        embedded.measured(engine, replace(spec, n_predict=16), tmp_path / "before")
         network.reset()
         with _during(lambda: network.round_trips > 60, process.kill):
-            lost = engine.measure(replace(spec, n_predict=400, prompt=_other_prompt()), tmp_path / "lost")
+            other = prompts.suite("demo").prompts[1]
+            lost = engine.measure(replace(spec, prompt=other), tmp_path / "lost")
     assert lost.sample.status is Status.WORKER_LOST, lost.error
-
-
-def _other_prompt() -> Prompt:
-    return prompts.suite("demo").prompts[1]
 
 
 @pytest.mark.takes(15)
 @pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
 def test_a_worker_that_hangs_ends_at_the_time_limit(llama: Install, tmp_path: Path, name: str) -> None:
-    with ExitStack() as stack:
-        address, process = stack.enter_context(_started(llama))
-        network = stack.enter_context(slow_network(address, delay_s=0.02))
-        engine = stack.enter_context(engines.make(name, llama, timeout_s=12, capacity=1))
-        spec = replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
-        network.reset()
+    with _far(llama, name, 12) as (engine, process, network, spec):
         started_s = time.monotonic()
         with _during(lambda: network.round_trips > 100, process.suspend):
             stuck = engine.measure(spec, tmp_path / "stuck")
@@ -290,14 +293,9 @@ def test_an_outdated_worker_is_refused(llama: Install, tmp_path: Path, version: 
 
 
 def test_a_worker_survives_a_program_that_is_killed(llama: Install, tmp_path: Path) -> None:
-    with _started(llama) as (address, process):
-        with (
-            slow_network(address, delay_s=0.02) as network,
-            engines.make("binary-simple", llama, timeout_s=3) as engine,
-        ):
-            spec = replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
-            assert engine.measure(spec, tmp_path / "killed").sample.status is Status.TIMED_OUT
-        shell.wait_until(lambda: _answers(address))
+    with _far(llama, "binary-simple", 3) as (engine, process, network, spec):
+        assert engine.measure(spec, tmp_path / "killed").sample.status is Status.TIMED_OUT
+        shell.wait_until(lambda: _answers(network.address))
         assert process.is_running()
 
 
@@ -318,22 +316,3 @@ def test_interrupted_in_the_middle_no_process_remains(llama: Install) -> None:
         shell.wait_until(lambda: not any(shell.is_alive(one) for one in family))
         assert worker.is_running()
         shell.wait_until(lambda: _answers(address))
-
-
-def test_the_command_prints_what_it_lends_and_ends_on_ctrl_c(llama: Install) -> None:
-    port = rpc_workers.free_port()
-    process = shell.start(
-        "fleet", "worker", "--port", str(port), "--device", "CPU", "--threads", "1", llama=llama.root
-    )
-    try:
-        lines = [process.stdout.readline() for _ in range(2)]
-        family = psutil.Process(process.pid).children(recursive=True)
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert lines[0].startswith("CPU: ")
-    assert lines[1].startswith(f"worker: 127.0.0.1:{port}, RPC ")
-    assert process.returncode == 130
-    assert "Traceback" not in errors
-    assert family
-    shell.wait_until(lambda: not any(shell.is_alive(child) for child in family))

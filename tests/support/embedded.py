@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ggufspec import prompts
-from ggufspec.domain import Drafting, Offload, Role, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.engines import Engine, InprocessEngine, Measurement
 from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 
+PROMPTS = {prompt.id: prompt for prompt in prompts.suite("demo").prompts}
+PACKING = Prompt(id="packing", text="Packing list for Anna, who goes to the sea:\n- ")
+LONG = Prompt(id="long", text="the river and the village " * 300)
+"""More than a context of 512 tokens holds."""
 
-def spec(role: Role, offload: Offload) -> RunSpec:
-    """Return a short run on one thread; one that drafts has γ = 3."""
-    return RunSpec(
+
+def spec(role: Role = Role.TARGET, offload: Offload | None = None, **changes: Any) -> RunSpec:
+    """Return a short run on one thread, by default on the processor; ``changes`` are to its other fields.
+
+    One that drafts has γ = 3.
+    """
+    made = RunSpec(
         pair=hub.resolve(catalog.find_pair("demo"), offline=True),
         role=role,
-        prompt=prompts.suite("demo").prompts[0],
+        prompt=next(iter(PROMPTS.values())),
         n_predict=16,
         context=512,
         threads=1,
-        offload=offload,
+        offload=Offload().on_processor if offload is None else offload,
         drafting=Drafting(n_max=3) if role is Role.DRAFTING else None,
     )
+    return replace(made, **changes)
+
+
+def with_models(spec: RunSpec, *, target: Path | None = None, draft: Path | None = None) -> RunSpec:
+    """Return the run with other files in place of its models."""
+    named = {"target": target, "draft": draft}
+    files: dict[str, Any] = {
+        name: ModelFile(filename=path.name, path=path) for name, path in named.items() if path
+    }
+    return replace(spec, pair=replace(spec.pair, **files))
 
 
 def complete(engine: Engine, spec: RunSpec, log: Path) -> Measurement:

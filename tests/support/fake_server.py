@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 HELP = Path(__file__).parent.parent / "help"
-VERSION = "version: 0.5.0-dev (build 10475, commit abc1234)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
 IK_VERSION = "version: 4840 (8337e4cd)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
 TEXT = "once there was a small fake model that always wrote the same words"
 WORDS = TEXT.replace(" ", "\0 ").split("\0")
@@ -96,26 +95,17 @@ IK = replace(SPRING_2026, stages=True)
 
 def program(path: Path, behaviour: Behaviour | None = None, *, version: str = "0.3.36") -> Path:
     """Write the program; ``version`` names the build whose help it prints."""
+    from tests.support import fakes  # the program itself has no packages
+
     behaviour = behaviour or Behaviour()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    version, said = ("ik", IK_VERSION) if behaviour.stages else (version, VERSION)
-    here = str(Path(__file__).parent)
+    version, said = ("ik", IK_VERSION) if behaviour.stages else (version, fakes.VERSION)
     # as a module that is imported, it need not be compiled at each start
-    code = f"import sys; sys.path.append({here!r}); import fake_server; fake_server.main()"
-    words = [sys.executable, "-S", "-E", "-c", code, str(path.parent), json.dumps(asdict(behaviour))]
-    path.write_text(
-        f"""#!/bin/sh
-case "$1" in
-  --version) printf %s {shlex.quote(said)} >&2; exit 0;;
-  --help) cat {shlex.quote(str(HELP / version / "llama-server.txt"))}; exit 0;;
-  --list-devices) printf 'Available devices:\\n  (none)\\n'; exit 0;;
-esac
-{behaviour.at_load}
-exec {shlex.join(words)} "$@"
-"""
+    code = (
+        f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import fake_server; fake_server.main()"
     )
-    path.chmod(0o755)
-    return path
+    words = [sys.executable, "-S", "-E", "-c", code, str(path.parent), json.dumps(asdict(behaviour))]
+    body = f'{behaviour.at_load}\nexec {shlex.join(words)} "$@"\n'
+    return fakes.program(path, body, help_from="llama-server", build=version, version=said)
 
 
 def starts(folder: Path) -> list[dict[str, Any]]:

@@ -111,6 +111,7 @@ def program(
     body: str,
     *,
     help_from: str = "llama-completion",
+    build: str = "0.3.36",
     version: str = VERSION,
     devices: str = NO_DEVICE,
 ) -> Path:
@@ -119,7 +120,7 @@ def program(
         path,
         f"""case "$1" in
   --version) printf %s {shlex.quote(version)} >&2; exit 0;;
-  --help) cat {shlex.quote(str(recorded_help("0.3.36", help_from)))}; exit 0;;
+  --help) cat {shlex.quote(str(recorded_help(build, help_from)))}; exit 0;;
   --list-devices) printf 'Available devices:\\n%s\\n' {shlex.quote(devices)}; exit 0;;
 esac
 {body}""",

