@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -57,13 +58,14 @@ def test_an_endless_body_is_kept_up_to_the_listed_size(hub: Hub, home: Path, her
 def test_a_file_that_somebody_else_changes_gets_no_name(
     hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    wait = transfer.FollowingHash.wait
+    receive = transfer.Transfer._receive
 
-    def changed(self: transfer.FollowingHash, timeout_s: float) -> bool:
-        os.truncate(Path(f"{hub_client.blob(home, hub)}.incomplete"), size)
-        return wait(self, timeout_s)
+    def changed(self: transfer.Transfer, file: BinaryIO) -> None:
+        receive(self, file)
+        file.flush()
+        os.truncate(file.fileno(), size)
 
-    monkeypatch.setattr(transfer.FollowingHash, "wait", changed)
+    monkeypatch.setattr(transfer.Transfer, "_receive", changed)
     code, _, err = run("fetch", "-q", "--target", TARGET)
     assert (code, "does not have the hash" in err) == (28, True)
     assert not hub_client.blob(home, hub).exists()
@@ -219,7 +221,7 @@ def test_no_verified_file_is_reread(hub: Hub, home: Path, monkeypatch: pytest.Mo
     _, out, _ = run("fetch", "-q", "--target", TARGET)
     remembered = digests.remembered(Path(out.strip()))
     assert remembered.sha256 == hub_client.blob(home, hub).name
-    monkeypatch.setattr(transfer, "FollowingHash", None)
+    monkeypatch.setattr(transfer, "new_hasher", None)
     shell.done("fetch", "-q", "--target", TARGET)
 
 

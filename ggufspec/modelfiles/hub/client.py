@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import huggingface_hub
+import msgspec
 
 from ggufspec import errors, hosts
 from ggufspec.hosts import BrokenAnswerError, NoConnectionError, SlowAnswerError
-from ggufspec.modelfiles.hub import limits
+from ggufspec.modelfiles.hub.answers import read_json
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.options import HubOptions
 from ggufspec.redaction import Redacting, redact
@@ -171,13 +173,18 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What a repository holds at one commit."""
+    """What a repository holds at one commit, and what is said of it.
+
+    ``base_model`` is the model that it was made from, as its card names it.
+    """
 
     repo: str
     commit: str
     gated: bool
     files: tuple[RepoFile, ...]
     licence: str | None = None  # as its authors state it
+    is_public: bool = False
+    base_model: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,12 +194,40 @@ class Subject:
     repo: str
     revision: str | None = None
     filename: str | None = None
+    kind: str = "model"
 
-    @classmethod
-    def of(cls, repo: str, kind: str, *, revision: str | None = None, filename: str | None = None) -> Subject:
-        """Return a repository by its page on the Hub: that of a dataset is below ``datasets``."""
-        page = repo if kind == "model" else f"{kind}s/{repo}"
-        return cls(repo=page, revision=revision, filename=filename)
+    @property
+    def page(self) -> str:
+        """The path of its page on the Hub."""
+        return self.repo if self.kind == "model" else f"{self.kind}s/{self.repo}"
+
+
+_Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _LfsEntry(msgspec.Struct):
+    size: _Size
+    sha256: str
+
+
+class _Entry(msgspec.Struct):
+    """A file as the Hub's API lists it; outside of LFS it has the digest of git's blob."""
+
+    rfilename: str
+    size: _Size
+    blobId: str  # noqa: N815  # the Hub's name
+    lfs: _LfsEntry | None = None
+
+
+class _Repository(msgspec.Struct):
+    """A repository as the Hub's API describes it. Its card is of any form."""
+
+    sha: Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # it becomes the name of a folder
+    gated: bool | str = False
+    private: bool = True
+    tags: list[str] = []
+    siblings: list[_Entry] = []
+    cardData: Any = None  # noqa: N815  # the Hub's name
 
 
 def file_size(repo: str, filename: str, revision: str, access: Access) -> int | None:
@@ -214,23 +249,26 @@ def listing(repo: str, revision: str | None, access: Access, kind: str = "model"
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
-    api, subject = access.api(), Subject.of(repo, kind, revision=revision)
-    ask = api.model_info if kind == "model" else api.dataset_info
-
-    def read() -> Listing:
-        info = ask(repo, revision=revision, timeout=hosts.SILENT_S, files_metadata=True)
-        if info.sha is None or not re.fullmatch(r"[\w-]+", info.sha):  # it becomes the name of a folder
-            raise TypeError(f"{info.sha!r} is not a commit")
-        stated = (tag.removeprefix(_LICENCE) for tag in info.tags or () if tag.startswith(_LICENCE))
-        return Listing(
-            repo=repo,
-            commit=info.sha,
-            gated=bool(info.gated),
-            files=tuple(map(_listed, info.siblings or ())),
-            licence=next(stated, None),
-        )
-
-    return call(read, subject, access)
+    subject = Subject(repo=repo, revision=revision, kind=kind)
+    at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
+    told = get(f"{kind}s/{repo}{at}", _Repository, subject, access, {"blobs": 1})
+    stated = (tag.removeprefix(_LICENCE) for tag in told.tags if tag.startswith(_LICENCE))
+    base = told.cardData.get("base_model") if isinstance(told.cardData, dict) else None
+    base = base[0] if isinstance(base, list) and base else base
+    return Listing(
+        repo=repo,
+        commit=told.sha,
+        gated=bool(told.gated),
+        files=tuple(
+            RepoFile(path=file.rfilename, size_bytes=file.size, digest=file.blobId)
+            if file.lfs is None
+            else RepoFile(path=file.rfilename, size_bytes=file.lfs.size, digest=file.lfs.sha256)
+            for file in told.siblings
+        ),
+        licence=next(stated, None),
+        is_public=not told.private,
+        base_model=base if isinstance(base, str) else None,
+    )
 
 
 def is_public(repo: str, access: Access) -> bool:
@@ -240,48 +278,42 @@ def is_public(repo: str, access: Access) -> bool:
     """
     if access.is_offline:
         return False
+    headers = utils.build_hf_headers(token=False, library_name="ggufspec")
+    ask = partial(read_json, f"{access.endpoint}/api/models/{repo}", headers, _Repository, {"blobs": 1})
     try:
-        api = huggingface_hub.HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec")
-        info = limits.within(lambda: api.model_info(repo, timeout=hosts.SILENT_S), hosts.ANSWER_S)
-    except (*failures(), errors.GgufspecError, ValueError, KeyError, TypeError, AttributeError):
+        return not hosts.within(ask, hosts.ANSWER_S).private
+    except (*failures(), errors.GgufspecError, ValueError, AttributeError, TypeError):
         return False
-    return info.private is False
 
 
-def get(address: str, access: Access, query: Mapping[str, str | int | list[str]] | None = None) -> Any:
-    """Return what the Hub's API answers. huggingface_hub asks six times for a list, for 23 s."""
-    response = utils.get_session().get(
-        f"{access.endpoint}/api/{address}",
-        params=query,
-        headers=access.headers(),
-        timeout=hosts.SILENT_S,
-        follow_redirects=True,
-    )
-    utils.hf_raise_for_status(response)
-    return response
-
-
-def _listed(file: Any) -> RepoFile:
-    lfs, path = file.lfs, file.rfilename
-    size, digest = (file.size, file.blob_id) if lfs is None else (lfs.size, lfs.sha256)
-    if not (isinstance(path, str) and isinstance(digest, str) and isinstance(size, int) and size >= 0):
-        raise TypeError(f"{file!r} is not an entry of a listing")
-    return RepoFile(path=path, size_bytes=size, digest=digest)
-
-
-def call(
-    action: Callable[[], T], subject: Subject, access: Access, *, is_transfer: bool = False, more_s: float = 0
+def get(
+    address: str,
+    answer: type[T],
+    subject: Subject,
+    access: Access,
+    query: Mapping[str, str | int | list[str]] | None = None,
 ) -> T:
+    """Return what the Hub's API answers, as ``read_json`` and ``call`` do.
+
+    Raises:
+        GgufspecError: the class says what went wrong, the hint what to do.
+    """
+    url = f"{access.endpoint}/api/{address}"
+    ask = partial(read_json, url, access.headers(), answer, query)
+    return call(ask, subject, access, hosts.ANSWER_S)
+
+
+def call(action: Callable[[], T], subject: Subject, access: Access, answer_s: float | None = None) -> T:
     """Do ``action``; try again while the Hub is busy, wait as long as it asks, and translate what remains.
 
     Args:
         action: asks the Hub.
         subject: what it is about.
         access: how the Hub may be asked.
-        is_transfer: it sends or receives files, which may be large and take long.
-        more_s: seconds for its body, beside those for an answer of the API.
+        answer_s: how long a complete answer may take; None for the library's own limits, where files may be
+            large and take long.
     """
-    limited = action if is_transfer else partial(limits.within, action, hosts.ANSWER_S + more_s)
+    limited = action if answer_s is None else partial(hosts.within, action, answer_s)
     attempt = 1
     while True:
         try:
@@ -305,12 +337,12 @@ def _read_answer(action: Callable[[], T], access: Access) -> T:
         return action()
     except failures():
         raise
-    except ValueError as error:
-        raise BrokenAnswerError("an answer that is not complete JSON") from error
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (msgspec.ValidationError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise errors.HubServerError(
             f"{access.host} answers with something that is not the Hub's API", "is HF_ENDPOINT a Hub?"
         ) from error
+    except ValueError as error:
+        raise BrokenAnswerError("an answer that is not complete JSON") from error
 
 
 def pause_before_retry(error: Exception, attempt: int) -> float | None:
@@ -365,7 +397,7 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> error
     while cause is not None:
         cause.args = tuple(redact(part) if isinstance(part, str) else part for part in cause.args)
         cause = cause.__cause__ or cause.__context__
-    repo, page = subject.repo, f"{access.site}/{subject.repo}"
+    repo, page = subject.page, f"{access.site}/{subject.page}"
     revision = subject.revision or "main"
     match error:
         case hub_errors.GatedRepoError():

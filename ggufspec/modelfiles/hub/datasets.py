@@ -15,7 +15,7 @@ from huggingface_hub import utils
 from ggufspec import digests, errors, hosts
 from ggufspec.modelfiles.catalog import is_repo
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, failures, reason
+from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, failures, listing, reason
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def parse_dataset(text: str) -> DatasetReference:
     return DatasetReference(**match.groupdict())
 
 
-def fetch_dataset_files(listing: Listing, files: Iterable[RepoFile], access: Access) -> tuple[Path, ...]:
+def fetch_dataset_files(found: Listing, files: Iterable[RepoFile], access: Access) -> tuple[Path, ...]:
     """Fetch files of a dataset into the cache, unless they are there, and return their paths.
 
     Raises:
@@ -64,17 +64,17 @@ def fetch_dataset_files(listing: Listing, files: Iterable[RepoFile], access: Acc
         CorruptDownloadError: a file is not what the Hub lists.
         GgufspecError: the class says what else went wrong, the hint what to do.
     """
-    return tuple(_fetch(listing, file, access) for file in files)
+    return tuple(_fetch(found, file, access) for file in files)
 
 
-def _fetch(listing: Listing, file: RepoFile, access: Access) -> Path:
+def _fetch(found: Listing, file: RepoFile, access: Access) -> Path:
     def download() -> str:
         with without_progress():
             return huggingface_hub.hf_hub_download(
-                listing.repo,
+                found.repo,
                 file.path,
                 repo_type=DATASET,
-                revision=listing.commit,
+                revision=found.commit,
                 cache_dir=access.cache_dir,
                 endpoint=access.endpoint,
                 token=access.token,
@@ -82,8 +82,8 @@ def _fetch(listing: Listing, file: RepoFile, access: Access) -> Path:
                 local_files_only=access.is_offline,
             )
 
-    subject = Subject.of(listing.repo, DATASET, revision=listing.commit, filename=file.path)
-    path = Path(call(download, subject, access, is_transfer=True))
+    subject = Subject(repo=found.repo, revision=found.commit, filename=file.path, kind=DATASET)
+    path = Path(call(download, subject, access))
     if file.sha256 is not None and digests.of_file(path).sha256 != file.sha256:
         raise errors.CorruptDownloadError(
             f"{path} is not what {access.host} lists: its SHA-256 differs",
@@ -138,13 +138,12 @@ def upload_dataset(
     """
     api = access.api()
     _write(lambda: api.create_repo(repo, repo_type=DATASET, private=not public, exist_ok=True), repo, access)
-    info = call(lambda: api.dataset_info(repo, timeout=hosts.SILENT_S), Subject.of(repo, DATASET), access)
-    present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
-    if present:
+    present = listing(repo, None, access, DATASET)
+    if {file.path for file in present.files} - _OF_THE_HUB:
         raise errors.GgufspecError(f"the dataset {repo} has files already", "name a new one")
-    if bool(info.private) is public:
+    if present.is_public is not public:
         raise errors.GgufspecError(
-            f"the dataset {repo} exists and is {'public' if not info.private else 'private'}",
+            f"the dataset {repo} exists and is {'public' if present.is_public else 'private'}",
             "name a new one" + ("" if public else ", or add --public"),
         )
 
@@ -174,7 +173,7 @@ def upload_dataset(
 def _write(action: Callable[[], T], repo: str, access: Access) -> T:
     """Do ``action``, which needs permission to write."""
     try:
-        return call(action, Subject.of(repo, DATASET), access, is_transfer=True)
+        return call(action, Subject(repo=repo, kind=DATASET), access)
     except errors.GatedRepositoryError as error:
         raise errors.BadTokenError(
             f"{access.host} does not let this access token write to {repo}",

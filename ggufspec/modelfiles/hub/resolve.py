@@ -5,27 +5,34 @@ A header on the Hub is read by HTTP range, so that a few megabytes tell what gig
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from huggingface_hub import constants, utils
 
+from ggufspec import hosts
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import CorruptDownloadError, ModelFileError, NotCachedError
 from ggufspec.hosts import BrokenAnswerError
 from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_complete
 from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.answers import (
+    LEAST_BYTES_PER_S,
+    at_least_rate,
+    open_answer,
+    read_content_range,
+)
 from ggufspec.modelfiles.hub.cache import refuse_damage
 from ggufspec.modelfiles.hub.choice import split_names
 from ggufspec.modelfiles.hub.client import Access, Subject, call, file_size
-from ggufspec.modelfiles.hub.limits import LEAST_BYTES_PER_S, LeastRate
+
+if TYPE_CHECKING:
+    import httpx2
 
 _FIRST_BYTES = 1 << 20
 _FETCH_IT = "fetch the file, then give its path"
-_CONTENT_RANGE = re.compile(r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 
 
 class RemoteFile:
@@ -69,8 +76,8 @@ class RemoteFile:
         return front + self._range(start, end) if start < end else front
 
     def _range(self, start: int, end: int) -> bytes:
-        body_s = (end - start) / LEAST_BYTES_PER_S
-        return call(partial(self._request, start, end), self._subject, self._access, more_s=body_s)
+        request = partial(self._request, start, end)
+        return call(request, self._subject, self._access, hosts.ANSWER_S + (end - start) / LEAST_BYTES_PER_S)
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for the bytes from ``start`` to ``end``, and learn the file's size from the answer.
@@ -80,39 +87,36 @@ class RemoteFile:
             CorruptDownloadError: the server sends other bytes, or from a file that has changed meanwhile.
         """
         headers = self._access.headers() | {"Range": f"bytes={start}-{end - 1}"}
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with utils.get_session().stream(
-            "GET", self._url, headers=headers, timeout=timeout, follow_redirects=True
-        ) as response:
-            if start == 0 and response.status_code == 416:  # an empty file has no first byte
-                self._learn_size(0)
-                return b""
-            utils.hf_raise_for_status(response)
-            if response.status_code == 206:
-                part = read_content_range(response.headers)
-                if part is None or part.first != start:
-                    raise CorruptDownloadError(
-                        f"{self._access.host} does not state which part of {self._name} it sends", _FETCH_IT
-                    )
-                total = part.total_bytes
-            elif start == 0:  # the server knows no ranges: take the front, drop the rest
-                length = response.headers.get("Content-Length")
-                total = None if length is None else int(length)
-            else:
-                raise CorruptDownloadError(
-                    f"{self._access.host} ignores the range in a request for {self._name}", _FETCH_IT
-                )
-            self._learn_size(total)
-            body, rate = bytearray(), LeastRate()
-            for chunk in response.iter_raw():
-                rate.count(len(chunk))
-                body += chunk
-                if len(body) >= end - start:
-                    break
+        body = bytearray()
+        try:
+            with open_answer(self._url, headers, silent_s=constants.HF_HUB_DOWNLOAD_TIMEOUT) as answer:
+                self._learn_size(self._stated_size(answer, start))
+                for chunk in at_least_rate(answer.iter_raw()):
+                    body += chunk
+                    if len(body) >= end - start:
+                        break
+        except utils.HfHubHTTPError as error:
+            if start or error.response.status_code != 416:
+                raise
+            self._learn_size(0)  # an empty file has no first byte
         due = min(end, self.size) - start
         if len(body) < due:
             raise BrokenAnswerError(f"{self._name} ended after {len(body)} of {due} bytes from {start}")
         return bytes(body[: end - start])
+
+    def _stated_size(self, answer: httpx2.Response, start: int) -> int | None:
+        """Return the file's size as an answer states it, which must have the bytes from ``start`` on."""
+        part = read_content_range(answer)
+        if part is not None and part.first == start:
+            return part.total_bytes
+        if answer.status_code == 206:
+            does = f"does not state which part of {self._name} it sends"
+        elif start:
+            does = f"ignores the range in a request for {self._name}"
+        else:  # the server knows no ranges: take the front, drop the rest
+            length = answer.headers.get("Content-Length")
+            return None if length is None else int(length)
+        raise CorruptDownloadError(f"{self._access.host} {does}", _FETCH_IT)
 
     def _learn_size(self, stated: int | None) -> None:
         if stated is None:
@@ -123,27 +127,6 @@ class RemoteFile:
                 "run the same command again",
             )
         self._size = stated
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContentRange:
-    """The bytes from ``first`` to ``last`` of a file; its size where the server knows it."""
-
-    first: int
-    last: int
-    total_bytes: int | None
-
-
-def read_content_range(headers: Mapping[str, str]) -> ContentRange | None:
-    """Return what Content-Range states (RFC 9110, section 14.4); None where it is missing or malformed."""
-    match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
-    if match is None:
-        return None
-    first, last = int(match[1]), int(match[2])
-    total = None if match[3] == "*" else int(match[3])
-    if first > last or (total is not None and last >= total):
-        return None
-    return ContentRange(first=first, last=last, total_bytes=total)
 
 
 def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ggufspec import hosts
+import msgspec
+
 from ggufspec.domain import ModelFile
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import heads, models, quant_of
-from ggufspec.modelfiles.hub.client import Access, Subject, call, get, listing
+from ggufspec.modelfiles.hub.client import Access, Subject, get, listing
 
 LARGEST_RATIO = 0.5
 """A drafter larger than this part of its target cannot pay."""
@@ -32,6 +32,21 @@ class DrafterCandidate:
     downloads: int | None = None
     n_parameters: float | None = None
     file: ModelFile | None = None  # set where the file is known already: in the cache
+
+
+class _Header(msgspec.Struct):
+    """What the Hub knows of the header of a repository's GGUF files."""
+
+    architecture: str | None = None
+    total: float | None = None  # parameters
+
+
+class _Found(msgspec.Struct):
+    """A repository as the Hub's search lists it."""
+
+    id: str
+    downloads: int | None = None
+    gguf: _Header | None = None
 
 
 def family(name: str) -> str:
@@ -69,12 +84,8 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         GgufspecError: the Hub cannot be asked.
     """
     base = target.repo or target.filename
-    api = access.api()
     if target.repo is not None:
-        subject = Subject(repo=target.repo)
-        card = call(lambda: api.model_info(base, timeout=hosts.SILENT_S), subject, access).card_data
-        stated = getattr(card, "base_model", None)
-        base = stated[0] if isinstance(stated, list) and stated else stated or base
+        base = listing(target.repo, None, access).base_model or base
     size = parameters_in(base) or parameters_in(target.filename) or math.inf
     query: dict[str, str | int | list[str]] = {
         "search": family(base),
@@ -83,13 +94,18 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         "limit": _SEARCHED,
         "expand": ["downloads", "gguf"],
     }
-    listed = call(lambda: [*map(_listed, get("models", access, query).json())], Subject(repo=base), access)
     smaller, of_heads = [], []
-    for found_architecture, candidate in listed:
-        if found_architecture in _HEADS and parameters_in(candidate.repo) in {None, size}:
+    for found in get("models", list[_Found], Subject(repo=base), access, query):
+        header = found.gguf or _Header()
+        candidate = DrafterCandidate(
+            repo=found.id,
+            downloads=found.downloads,
+            n_parameters=header.total or parameters_in(found.id),
+        )
+        if header.architecture in _HEADS and parameters_in(candidate.repo) in {None, size}:
             of_heads.append(candidate)
         elif (
-            found_architecture in {None, architecture}
+            header.architecture in {None, architecture}
             and candidate.n_parameters is not None
             and candidate.n_parameters <= LARGEST_RATIO * size
         ):
@@ -99,16 +115,6 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         for candidates in (of_heads, smaller)
         for candidate in sorted(candidates, key=lambda candidate: -(candidate.downloads or 0))[:most]
     ]
-
-
-def _listed(entry: Mapping[str, Any]) -> tuple[str | None, DrafterCandidate]:
-    """Return the architecture of a repository that the Hub lists, if it knows it, and the candidate."""
-    repo, header = entry["id"], entry.get("gguf") or {}
-    return header.get("architecture"), DrafterCandidate(
-        repo=repo,
-        downloads=entry.get("downloads"),
-        n_parameters=header.get("total") or parameters_in(repo),
-    )
 
 
 def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:

@@ -10,12 +10,12 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 import huggingface_hub
 from filelock import Timeout
@@ -27,14 +27,17 @@ from ggufspec.hosts import BrokenAnswerError, SlowAnswerError
 from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
 from ggufspec.modelfiles.hub import cache, client, pieces
+from ggufspec.modelfiles.hub.answers import ContentRange, at_least_rate, open_answer, read_content_range
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.limits import LeastRate
-from ggufspec.modelfiles.hub.resolve import ContentRange, read_content_range
 from ggufspec.modelfiles.hub.survey import FetchItem
 from ggufspec.units import format_bytes, format_duration
 
+if TYPE_CHECKING:
+    from _hashlib import HASH
+
+    import httpx2
+
 _CHUNK_BYTES = 4 << 20
-_IDLE_S = 0.01
 LARGEST_BY_HTTP_BYTES = constants.MAX_HTTP_DOWNLOAD_SIZE
 """Beyond this the Hub serves a file through its Xet protocol alone, which only huggingface_hub speaks."""
 
@@ -44,87 +47,16 @@ WAIT_TO_REMEMBER_BYTES = 4 << 30
 _REPORT_EVERY_S = 0.1
 _WORTH_PIECES_BYTES = 32 << 20  # less comes on one connection
 _FIRST_PIECE_BYTES = 1 << 20
-_ENOUGH_BYTES_PER_S = 80e6  # then the hash, the disk or this machine is the limit, not a connection
 _LEAST_PROGRESS_BYTES = 1 << 10  # an attempt that brings less has failed like one that brings nothing
 _TRY_AGAIN = "try again; if it happens again, a proxy or the repository is broken"
 _PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
 
 
-class Hasher(Protocol):
-    """What hashlib's constructors return."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take in more bytes."""
-
-    def hexdigest(self) -> str:
-        """Return the digest of all bytes so far."""
-
-
-def new_hasher(file: RepoFile) -> Hasher:
+def new_hasher(file: RepoFile) -> HASH:
     """Return the hash that a file's listed digest is of: SHA-256, or git's of a blob of its size."""
     if file.sha256 is not None:
         return hashlib.sha256()
     return hashlib.sha1(b"blob %d\0" % file.size_bytes, usedforsecurity=False)
-
-
-class FollowingHash:
-    """Hashes a growing file from its first byte, in a thread of its own.
-
-    What an interrupted download has left is hashed while the rest arrives. hashlib and file reads release
-    the interpreter lock, so the download is hardly slower on two cores.
-
-    Args:
-        path: the file; bytes are only ever added to it.
-        hasher: takes in its bytes.
-        size_bytes: how long the file will be.
-    """
-
-    def __init__(self, path: Path, hasher: Hasher, size_bytes: int) -> None:
-        self._path = path
-        self._hasher = hasher
-        self._size_bytes = size_bytes
-        self._given_up = threading.Event()
-        self._complete = threading.Event()
-        self._error: OSError | None = None
-        self.done_bytes = 0
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
-
-    def give_up(self) -> None:
-        """Stop: the file will not be completed, or not from these bytes."""
-        self._given_up.set()
-        self._thread.join()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the hash of a file that no longer grows; return whether all of it was hashed.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        self._complete.set()
-        self._thread.join(timeout_s)
-        if self._error is not None:
-            raise self._error
-        return not self._thread.is_alive()
-
-    def hexdigest(self) -> str:
-        """Return the digest once `wait` has returned True."""
-        return self._hasher.hexdigest()
-
-    def _follow(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                while self.done_bytes < self._size_bytes and not self._given_up.is_set():
-                    complete = self._complete.is_set()  # asked before the read, which then sees the last byte
-                    chunk = file.read(min(_CHUNK_BYTES, self._size_bytes - self.done_bytes))
-                    self._hasher.update(chunk)
-                    self.done_bytes += len(chunk)
-                    if not chunk and complete:
-                        return  # it is shorter than it was: its hash will not be the right one
-                    if not chunk:
-                        self._given_up.wait(_IDLE_S)
-        except OSError as error:
-            self._error = error
 
 
 class TransferState(StrEnum):
@@ -177,7 +109,7 @@ class Transfer:
         self._report = report
         self._stop = stop
         self._subject = client.Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
-        self._hash: FollowingHash
+        self._hash: HASH  # of what is in the file
         self._done = 0
         self._reported_at = 0.0
 
@@ -241,32 +173,23 @@ class Transfer:
         self._remember(item.blob)
 
     def _attempt(self) -> bool:
-        """Append what is missing and hash everything; return whether something was there before."""
-        with self._item.partial.open("ab") as file:
+        """Append what is missing; return whether something was there before. All of it is hashed."""
+        with self._item.partial.open("a+b") as file:
             if file.tell() > self._item.file.size_bytes:
                 file.truncate(0)
-                file.seek(0)
+            file.seek(0)
+            self._read_hash(file)
             self._done = file.tell()
             resumed = self._done > 0
-            self._hash = self._follow(self._item.partial)
-            try:
-                self._receive(file)
-            except BaseException:
-                self._hash.give_up()
-                raise
-        self._finish_hash()
+            self._receive(file)
         return resumed
 
-    def _follow(self, path: Path) -> FollowingHash:
-        file = self._item.file
-        return FollowingHash(path, new_hasher(file), file.size_bytes)
-
-    def _finish_hash(self) -> None:
-        try:
-            while not self._hash.wait(_REPORT_EVERY_S):
-                self._report_progress(TransferState.VERIFYING, self._hash.done_bytes)
-        finally:
-            self._hash.give_up()
+    def _read_hash(self, file: BinaryIO) -> None:
+        """Hash what is in a file; what is received later is added."""
+        self._hash = new_hasher(self._item.file)
+        while chunk := file.read(_CHUNK_BYTES):
+            self._hash.update(chunk)
+            self._report_progress(TransferState.VERIFYING, file.tell())
 
     def _receive(self, file: BinaryIO) -> None:
         attempt, furthest = 1, self._done
@@ -295,22 +218,23 @@ class Transfer:
         Raises:
             BrokenAnswerError: as for ``_stream``.
         """
-        before = self._done
-        address, body_s = self._stream(file, until=before + _FIRST_PIECE_BYTES)
-        if self._done == self._item.file.size_bytes:
-            return  # the server knows no ranges, and has sent all of it
-        if self._done - before > _ENOUGH_BYTES_PER_S * body_s:
-            self._stream(file)
-            return
+        address = self._stream(file, until=self._done + _FIRST_PIECE_BYTES)
         on_the_way = _Counter()
-        read = partial(self._read_piece, address, on_the_way)
-        start = self._done
+        start = self._done  # the end, if the server knows no ranges, and has sent all of it
 
         def wait() -> None:
             self._report_progress(TransferState.DOWNLOADING, start + on_the_way.total)
 
+        read = partial(self._read_piece, address, on_the_way)
         for piece in pieces.read_in_order(read, start, self._item.file.size_bytes, wait):
             self._write(file, piece, received=start + on_the_way.total)
+
+    def _open(self, address: str, part: str) -> AbstractContextManager[httpx2.Response]:
+        """Ask for a part of the file; ``part`` is empty for all of it."""
+        headers = self._access.headers() | ({"Range": f"bytes={part}"} if part else {})
+        if not address.startswith(f"{self._access.endpoint}/"):  # a content host must not see the login
+            headers = {key: text for key, text in headers.items() if key.lower() != "authorization"}
+        return open_answer(address, headers, silent_s=constants.HF_HUB_DOWNLOAD_TIMEOUT)
 
     def _read_piece(
         self, address: str, on_the_way: _Counter, start: int, end: int, given_up: threading.Event
@@ -321,67 +245,47 @@ class Transfer:
             BrokenAnswerError: other bytes came, too few, or too slowly.
             StoppedError: the download was given up or stopped.
         """
-        name, host = self._item.file.path, self._access.endpoint
-        headers = self._access.headers()
-        if not address.startswith(f"{host}/"):  # a content host must not see the login
-            headers = {key: text for key, text in headers.items() if key.lower() != "authorization"}
-        headers["Range"] = f"bytes={start}-{end - 1}"
-        body, rate = bytearray(), LeastRate()
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with utils.get_session().stream("GET", address, headers=headers, timeout=timeout) as response:
-            utils.hf_raise_for_status(response)
-            part = read_content_range(response.headers) if response.status_code == 206 else None
+        name, body = self._item.file.path, bytearray()
+        with self._open(address, f"{start}-{end - 1}") as answer:
+            part = read_content_range(answer)
             if part is None or part.first != start:
                 raise BrokenAnswerError(f"{name} from another byte than {start}")
-            for chunk in response.iter_raw():
+            for chunk in at_least_rate(answer.iter_raw()):
                 if given_up.is_set() or self._stop.is_set():
                     raise StoppedError
-                rate.count(len(chunk))
                 on_the_way.add(len(chunk))
                 body += chunk
                 if len(body) >= end - start:
                     return bytes(body[: end - start])
         raise BrokenAnswerError(f"{name} ended after {start + len(body)} bytes")
 
-    def _stream(self, file: BinaryIO, until: int | None = None) -> tuple[str, float]:
+    def _stream(self, file: BinaryIO, until: int | None = None) -> str:
         """Request the missing bytes and append them, up to the size that the Hub lists, or a part of them.
 
-        Returns the address that the Hub has led to, and the seconds that the body took.
+        Returns the address that the Hub has led to.
 
         Raises:
             BrokenAnswerError: the body ended before that, or came too slowly.
         """
         item, size = self._item, self._item.file.size_bytes
-        headers = self._access.headers()
-        if self._done or until is not None:
-            headers["Range"] = f"bytes={self._done}-{'' if until is None else until - 1}"
+        part = f"{self._done}-{'' if until is None else until - 1}"
         url = self._access.url(item.repo, item.file.path, item.commit)
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with utils.get_session().stream(
-            "GET", url, headers=headers, timeout=timeout, follow_redirects=True
-        ) as response:
-            utils.hf_raise_for_status(response)
-            if "text/html" in response.headers.get("Content-Type", ""):
+        with self._open(url, "" if part == "0-" else part) as answer:
+            if "text/html" in answer.headers.get("Content-Type", ""):
                 raise CorruptDownloadError(
                     f"{self._access.host} sends a web page instead of {item.file.path}", _PROXY
                 )
-            content_range = read_content_range(response.headers) if response.status_code == 206 else None
-            if self._done and (
-                response.status_code != 206 or (content_range is not None and content_range.first == 0)
-            ):
-                self._hash.give_up()  # the server knows no ranges: all over again
+            content_range = read_content_range(answer)
+            is_whole = answer.status_code != 206 or (content_range is not None and content_range.first == 0)
+            if self._done and is_whole:  # the server knows no ranges: all over again
                 file.truncate(0)
-                self._done = 0
-                self._hash = self._follow(item.partial)
+                self._done, self._hash = 0, new_hasher(item.file)
             due = size if until is None or content_range is None else until
-            self._check_announced(response.headers, content_range, due)
-            rate, began = LeastRate(), time.monotonic()
-            for chunk in response.iter_raw():
-                rate.count(len(chunk))
+            self._check_announced(answer.headers, content_range, due)
+            for chunk in at_least_rate(answer.iter_raw()):
                 self._write(file, chunk[: due - self._done])
                 if self._done == due:
-                    # whatever else comes does not belong to the file
-                    return str(response.url), time.monotonic() - began
+                    return str(answer.url)  # whatever else comes does not belong to the file
         raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
 
     def _check_announced(
@@ -413,6 +317,7 @@ class Transfer:
                 _PROXY,
             )
         file.write(chunk)
+        self._hash.update(chunk)
         self._done += len(chunk)
         self._report_progress(TransferState.DOWNLOADING, max(self._done, received))
 
@@ -427,8 +332,8 @@ class Transfer:
             return
         same = path.stat().st_size == file.size_bytes
         if same:
-            self._hash = self._follow(path)
-            self._finish_hash()
+            with path.open("rb") as stream:
+                self._read_hash(stream)
         if not same or self._hash.hexdigest() != file.digest:
             raise CorruptDownloadError(
                 f"{path.resolve()} is not the file that {self._access.host} lists",
@@ -480,7 +385,6 @@ class Transfer:
             ),
             self._subject,
             access,
-            is_transfer=True,
         )
 
     def _report_progress(
