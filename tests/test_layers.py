@@ -51,7 +51,7 @@ OWNERS = {
     "backports": {"llama/source"},
     "packaging": {"llama"},
     "msgspec": {
-        *("engines", "fleet", "forecast/profiles", "llama", "modelfiles/hub", "publishing", "report"),
+        *("engines", "fleet", "forecast/profiles", "llama", "modelfiles", "publishing", "report"),
         *("results", "serving"),
     },
     "httpx2": {"llama/build", "llama/server", "modelfiles/hub"},

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from ggufspec import paths, userfiles
 from ggufspec.domain import Chain, Method, ModelFile, Pair
@@ -29,11 +31,37 @@ EMBEDDED = "demo"
 
 _REPO = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}(?<![.-])")
 _NO_METHOD = "none"
-_MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
-_PAIR_KEYS = {"target", "drafter", "method", "gamma", "p_min", "licence", "source", "evidence", "note"}
 _LONGEST_DRAFT = 64  # tokens
 _HINT = "see models/pairs.toml for the form"
 _LOG = logging.getLogger("ggufspec")  # Python prints warnings without -v, too
+
+
+_Text = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z")]
+
+
+class _ModelTable(msgspec.Struct, forbid_unknown_fields=True):
+    """A model as a catalogue has it: a file of a repository, or a path from the catalogue's folder."""
+
+    repo: _Text | None = None
+    file: _Text | None = None
+    path: _Text | None = None
+    quant: _Text | None = None
+    revision: _Text | None = None
+    sha256: _Text | None = None
+
+
+class _PairTable(msgspec.Struct, forbid_unknown_fields=True):
+    """A pair as a catalogue has it."""
+
+    target: _ModelTable
+    drafter: _ModelTable | None = None
+    method: _Text | None = None
+    gamma: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_DRAFT)] | None = None
+    p_min: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    licence: _Text = "not stated"
+    source: _Text = "the user's own"
+    evidence: _Text | None = None
+    note: _Text | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,8 +247,8 @@ def _parse(file: Path, text: str) -> Catalogue:
     for name, table in tables.items():
         try:
             entries[name] = _entry(name, table, file)
-        except ValueError as error:
-            wrong[name] = one_line(f"{file}: {error}")
+        except ValueError as error:  # msgspec's errors are ValueErrors
+            wrong[name] = one_line(f"{file}: [pairs.{name}]: {error}")
     return Catalogue(entries=entries, wrong=wrong)
 
 
@@ -230,41 +258,32 @@ def _entry(name: str, table: object, file: Path) -> CatalogueEntry:
     Raises:
         ValueError: it is not of the documented form.
     """
-    if not isinstance(table, dict) or "target" not in table:
-        raise ValueError(f"[pairs.{name}] needs a target")
     if "/" in name or ":" in name:
-        raise ValueError(f"[pairs.{name}]: a pair's name has no '/' and no ':'")
-    where = f"[pairs.{name}]"
-    _refuse_unknown(where, table, _PAIR_KEYS)
-    drafter = table.get("drafter")
-    method = _text(where, table, "method") or (_NO_METHOD if drafter is None else Method.DRAFT_MODEL.value)
+        raise ValueError("a pair's name has no '/' and no ':'")
+    written = msgspec.convert(table, _PairTable)
+    drafter = written.drafter
+    method = written.method or (_NO_METHOD if drafter is None else Method.DRAFT_MODEL.value)
     needs_drafter = any(
         candidate.value in method.split("+") and candidate.needs_drafter for candidate in Method
     )
     if (drafter is None and needs_drafter) or (drafter is not None and method == _NO_METHOD):
-        has = "no drafter" if drafter is None else "a drafter"
-        raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
-    if method == _NO_METHOD and ("gamma" in table or "p_min" in table):
-        raise ValueError(f"[pairs.{name}] has gamma or p_min, but nothing that drafts")
-    gamma, p_min = table.get("gamma"), table.get("p_min")
-    if gamma is not None and (type(gamma) is not int or not 1 <= gamma <= _LONGEST_DRAFT):
-        raise ValueError(f"[pairs.{name}]: gamma is a draft size from 1 to {_LONGEST_DRAFT}, not {gamma!r}")
-    if p_min is not None and (type(p_min) not in {int, float} or not 0 <= p_min <= 1):
-        raise ValueError(f"[pairs.{name}]: p_min is a probability from 0 to 1, not {p_min!r}")
+        raise ValueError(f"it has {'no' if drafter is None else 'a'} drafter, but the method {method}")
+    if method == _NO_METHOD and (written.gamma, written.p_min) != (None, None):
+        raise ValueError("it has gamma or p_min, but nothing that drafts")
     return CatalogueEntry(
         pair=Pair(
             name=name,
-            target=_model(name, table["target"], file.parent),
-            draft=None if drafter is None else _model(name, drafter, file.parent),
+            target=_model(written.target, file.parent),
+            draft=None if drafter is None else _model(drafter, file.parent),
         ),
-        licence=_text(where, table, "licence") or "not stated",
-        source=_text(where, table, "source") or "the user's own",
-        evidence=_text(where, table, "evidence"),
+        licence=written.licence,
+        source=written.source,
+        evidence=written.evidence,
         method=method,
-        note=_text(where, table, "note"),
+        note=written.note,
         catalogue=file,
-        gamma=gamma,
-        p_min=None if p_min is None else float(p_min),
+        gamma=written.gamma,
+        p_min=written.p_min,
     )
 
 
@@ -283,43 +302,20 @@ def is_inside(filename: str) -> bool:
     )
 
 
-def _model(name: str, table: object, folder: Path) -> ModelFile:
-    where = f"[pairs.{name}]"
-    if not isinstance(table, dict):
-        raise ValueError(  # noqa: TRY004  # every fault of an entry is a ValueError
-            f"{where}: a model is a table such as {{ repo = 'user/repo', file = 'a.gguf' }}"
-        )
-    _refuse_unknown(where, table, _MODEL_KEYS)
-    texts = {key: _text(where, table, key) for key in _MODEL_KEYS}
-    repo, file, written = texts["repo"], texts["file"], texts["path"]
-    if written is not None:
-        try:
-            path = folder / paths.with_home(written)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        return ModelFile(filename=path.name, path=path, quant=texts["quant"])
-    if repo is None or file is None:
-        raise ValueError(f"{where}: a model needs repo and file, or path")
-    if not is_repo(repo):
-        raise ValueError(f"{where}: repo is like user/repo, not {repo!r}")
-    if not is_inside(file):
-        raise ValueError(f"{where}: file is the name of a file in {repo}, not {file!r}")
+def _model(table: _ModelTable, folder: Path) -> ModelFile:
+    if table.path is not None:
+        path = folder / paths.with_home(table.path)
+        return ModelFile(filename=path.name, path=path, quant=table.quant)
+    if table.repo is None or table.file is None:
+        raise ValueError("a model needs repo and file, or path")
+    if not is_repo(table.repo):
+        raise ValueError(f"repo is like user/repo, not {table.repo!r}")
+    if not is_inside(table.file):
+        raise ValueError(f"file is the name of a file in {table.repo}, not {table.file!r}")
     return ModelFile(
-        filename=file, repo=repo, revision=texts["revision"], quant=texts["quant"], sha256=texts["sha256"]
+        filename=table.file,
+        repo=table.repo,
+        revision=table.revision,
+        quant=table.quant,
+        sha256=table.sha256,
     )
-
-
-def _text(where: str, table: Mapping[str, Any], key: str) -> str | None:
-    """Return the text of a key; None where it is not there."""
-    value = table.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError(f"{where}: {key} must be text in quotation marks, not {value!r}")
-    return value
-
-
-def _refuse_unknown(where: str, table: Mapping[str, Any], keys: set[str]) -> None:
-    unknown = sorted(set(table) - keys)
-    if unknown:
-        raise ValueError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(keys))}")

@@ -7,11 +7,12 @@ What the first fetch got is kept in pins.json beside the user's own catalogue:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggufspec import paths, userfiles
 from ggufspec.domain import ModelFile
@@ -21,6 +22,16 @@ from ggufspec.modelfiles.hub import FetchItem, Survey
 
 _SCHEMA = 1
 _PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
+
+
+class _StoredPin(msgspec.Struct):
+    commit: str
+    sha256: str
+
+
+class _StoredPins(msgspec.Struct):
+    files: dict[str, _StoredPin]
+    schema: int = _SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +61,11 @@ def find_pin(model: ModelFile, catalogue: Path, path: str | None = None) -> Pin 
     """
     name = path or model.filename
     pin = _read_user_pins().get(f"{model.repo}/{name}")
-    if pin is None and model.sha256 is not None and name == model.filename:
+    if pin is not None:
+        return Pin(sha256=pin.sha256, commit=pin.commit, stated_in=user_file())
+    if model.sha256 is not None and name == model.filename:
         return Pin(sha256=model.sha256, commit=model.revision, stated_in=catalogue)
-    return pin
+    return None
 
 
 def check_pins(survey: Survey) -> None:
@@ -87,14 +100,13 @@ def pin_files(survey: Survey, *, replace: bool = False) -> tuple[str, ...]:
         OSError: they cannot be written.
     """
     new = {
-        f"{item.repo}/{item.file.path}": {"commit": item.commit, "sha256": item.file.digest}
+        f"{item.repo}/{item.file.path}": _StoredPin(commit=item.commit, sha256=item.file.digest)
         for item, pin in _listed_items(survey)
         if pin is None or (replace and pin.sha256 != item.file.digest)
     }
     if new:
-        kept = {name: {"commit": pin.commit, "sha256": pin.sha256} for name, pin in _read_user_pins().items()}
-        content = {"schema": _SCHEMA, "files": dict(sorted({**kept, **new}.items()))}
-        paths.write_atomically(user_file(), json.dumps(content, indent=2) + "\n")
+        content = msgspec.json.encode(_StoredPins(files={**_read_user_pins(), **new}), order="sorted")
+        paths.write_atomically(user_file(), msgspec.json.format(content, indent=2).decode() + "\n")
     return tuple(new)
 
 
@@ -110,22 +122,19 @@ def _listed_items(survey: Survey) -> Iterator[tuple[FetchItem, Pin | None]]:
             yield item, find_pin(model, entry.catalogue, item.file.path)
 
 
-def _read_user_pins() -> Mapping[str, Pin]:
+def _read_user_pins() -> Mapping[str, _StoredPin]:
     file = user_file()
     try:
-        content = json.loads(userfiles.read_text(file))
-        if content["schema"] != _SCHEMA:
-            raise CatalogError(
-                f"{file} was written by a newer ggufspec (schema {content['schema']})", "upgrade ggufspec"
-            )
-        return {
-            str(name): Pin(sha256=pin["sha256"], commit=pin["commit"], stated_in=file)
-            for name, pin in content["files"].items()
-        }
+        stored = msgspec.json.decode(userfiles.read_text(file), type=_StoredPins)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         reason = error.strerror if isinstance(error, OSError) else error
         raise CatalogError(
             f"the pins in {file} cannot be read: {reason}", "correct the file, or remove it"
         ) from error
+    if stored.schema != _SCHEMA:
+        raise CatalogError(
+            f"{file} was written by a newer ggufspec (schema {stored.schema})", "upgrade ggufspec"
+        )
+    return stored.files
