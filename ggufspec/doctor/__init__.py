@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ggufspec import machine, paths
@@ -26,22 +26,22 @@ def examine(*, offline: bool = False, llama: Path | None = None) -> Checkup:
         llama: folder of a llama.cpp that is used first; None for the one of the settings.
     """
     settings_finding, current = _settings()
-    named = (
-        current["llama"]
-        if llama is None
-        else settings.Setting(key="llama", value=str(llama), where="--llama")
-    )
+    named = current["llama"]
+    if llama is not None:
+        named = settings.Setting(key="llama", value=str(llama), where="--llama")
     access = hub.Access(offline=offline or current["offline"].value is True)
     request = models.HubRequest(access)
     installs, skipped, misnamed = programs.find_installs(named)
-    gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_smi()
+    gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_gpus()
     threads = current["threads"].value
     built = tuple(programs.examine_building())
     findings = (
         settings_finding,
         *machines.examine_machine(threads if isinstance(threads, int) else None),
         *machines.gpus(gpus, nvml.temperature_c()),
-        *_disks(access),
+        machines.disk("builds", paths.builds_dir(), "GGUFSPEC_CACHE"),
+        machines.disk("data", paths.runs_dir(), "GGUFSPEC_DATA"),
+        machines.disk("Hub cache", access.cache_dir, "HF_HOME"),
         *built,
         *([misnamed] if misnamed else ()),
         *(() if misnamed and not installs else programs.installs(installs, gpus)),
@@ -63,13 +63,3 @@ def _settings() -> tuple[Finding, Mapping[str, settings.Setting]]:
         advice = f"; did you mean {guess}?" if guess else ""
         return remark("settings", f"ggufspec does not know {name}{advice}", f"unset {name}"), current
     return ok("settings", ", ".join(changed) or "all defaults"), current
-
-
-def _disks(access: hub.Access) -> Iterator[Finding]:
-    folders: tuple[tuple[str, Path, str], ...] = (
-        ("builds", paths.builds_dir(), "GGUFSPEC_CACHE"),
-        ("data", paths.runs_dir(), "GGUFSPEC_DATA"),
-        ("Hub cache", access.cache_dir, "HF_HOME"),
-    )
-    for name, folder, variable in folders:
-        yield machines.disk(name, folder, variable)

@@ -12,5 +12,5 @@ from ggufspec.machine.hardware import (
     usable_cores,
     usable_threads,
 )
-from ggufspec.machine.nvml import SLOWDOWNS, Gpu, nvidia_smi
+from ggufspec.machine.nvml import SLOWDOWNS, Gpu, nvidia_gpus
 from ggufspec.machine.sampling import LoadWatch, Watch, busy_cores

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: their memory by nvidia-smi, and clocks, temperature, power and memory by nvidia-ml-py.
+"""NVIDIA GPUs by nvidia-ml-py: which are here, their memory, clocks, temperature and power.
 
 llama.cpp's own list of GPUs is read in ``llama/``. Every field is read separately. A field that a GPU does
 not support (common on partitioned, virtual and old GPUs) is None. Without a driver or a GPU, nothing is read.
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from ggufspec import proc
-
-_QUERY = ("--query-gpu=uuid,memory.total,memory.free,name", "--format=csv,noheader,nounits")
-_TIMEOUT_S = 20.0  # the first call may have to load the driver
 _T = TypeVar("_T")
 
 _REASONS = {
@@ -45,26 +40,6 @@ class Gpu:
     name: str
     total_bytes: int
     free_bytes: int
-
-
-def nvidia_smi() -> tuple[Gpu, ...]:
-    """Return the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES allows; none without nvidia-smi.
-
-    GPUs that share the host's memory report no memory and are left out.
-    """
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    completed, out, _ = proc.capture([tool, *_QUERY], timeout_s=_TIMEOUT_S)
-    if completed.returncode != 0:
-        return ()
-    rows = [row for line in out.splitlines() if len(row := line.split(", ", 3)) == 4]
-    chosen = [rows[index] for index in visible([row[0] for row in rows])]
-    return tuple(
-        Gpu(name=name.strip(), total_bytes=int(total) << 20, free_bytes=int(free) << 20)
-        for _, total, free, name in chosen
-        if total.isdecimal() and free.isdecimal()
-    )
 
 
 def visible(uuids: Sequence[str]) -> tuple[int, ...]:
@@ -103,6 +78,17 @@ class Reading(NamedTuple):
 def present() -> bool:
     """Whether there is a GPU to read."""
     return bool(_open_library()[1])
+
+
+def nvidia_gpus() -> tuple[Gpu, ...]:
+    """Return the visible GPUs; those that share the host's memory report none, and are left out."""
+
+    def read(nvml: Any, gpu: Any) -> Gpu:
+        memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
+        name = str(nvml.nvmlDeviceGetName(gpu))
+        return Gpu(name=name, total_bytes=int(memory.total), free_bytes=int(memory.free))
+
+    return tuple(gpu for gpu in _read_each(read) if gpu is not None)
 
 
 def read_gpus() -> tuple[Reading, ...]:

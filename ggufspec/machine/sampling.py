@@ -5,14 +5,12 @@ What a sensor of the processor does not tell, or no program may read, is None.
 
 from __future__ import annotations
 
-import os
 import resource
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -71,7 +69,9 @@ class LoadWatch:
     @classmethod
     def start(cls, ours: Iterable[psutil.Process] = ()) -> LoadWatch:
         """Read the counters; ``ours`` are earlier descendants, which count while they run."""
-        family = frozenset(descendants()).union(process for process in ours if process.is_running())
+        # ended ones that were not waited for yet, too
+        children = psutil.Process().children(recursive=True)
+        family = frozenset([*children, *(process for process in ours if process.is_running())])
         own_s = sum(
             usage.ru_utime + usage.ru_stime
             for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -107,35 +107,6 @@ class LoadWatch:
         """Return the cores busy with other programs since the start; None within the first 50 ms."""
         load = self.load()
         return None if load is None else load.others_cores
-
-
-def descendants(proc: str = "/proc") -> Iterator[psutil.Process]:
-    """Yield the live descendants of this process, including ended ones that were not waited for yet.
-
-    Linux lists the children of each thread (CONFIG_PROC_CHILDREN), which takes microseconds. Elsewhere psutil
-    looks at every process of the machine.
-    """
-    own_pid = os.getpid()
-    if not os.path.exists(f"{proc}/{own_pid}/task/{own_pid}/children"):  # noqa: PTH110  # pathlib is too slow here
-        yield from psutil.Process().children(recursive=True)
-        return
-    waiting, seen = [own_pid], {own_pid}
-    while waiting:
-        for pid in _children(f"{proc}/{waiting.pop()}/task"):
-            if pid not in seen:
-                seen.add(pid)
-                waiting.append(pid)
-                with suppress(psutil.Error):
-                    yield psutil.Process(pid)
-
-
-def _children(threads: str) -> list[int]:
-    pids: list[int] = []
-    with suppress(OSError):
-        for thread in os.listdir(threads):  # noqa: PTH208  # a server may have a hundred threads
-            with suppress(OSError), open(f"{threads}/{thread}/children", "rb", 0) as file:  # noqa: PTH123
-                pids += map(int, file.read().split())
-    return pids
 
 
 def _used_s(process: psutil.Process) -> float:
@@ -277,7 +248,7 @@ def _sample(moments: list[Moment], over: threading.Event, period_s: float) -> No
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Counters at the start of a run. ``start`` and ``conditions`` together take a few milliseconds.
+    """Counters at the start of a run. ``start`` and ``conditions`` together take some milliseconds.
 
     If there are GPUs to read, a thread reads them until ``conditions`` is called, the ``with`` block ends, or
     the object is garbage-collected. Without GPUs there is no thread.

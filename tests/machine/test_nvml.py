@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,7 +16,7 @@ from ggufspec import machine, results
 from ggufspec.doctor import machines
 from ggufspec.doctor.finding import FindingStatus
 from ggufspec.domain import Conditions
-from ggufspec.machine import Watch, nvml
+from ggufspec.machine import Gpu, Watch, nvml
 from ggufspec.machine.nvml import Reading
 from ggufspec.machine.sampling import GpuSampler, Moment, summary
 from tests.support import fake_nvml, values
@@ -38,16 +38,10 @@ Install = Callable[..., None]
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put GPUs into this machine."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def put(*gpus: FakeGpu, without: tuple[str, ...] = ()) -> None:
-        nvml._open_library.cache_clear()
-        monkeypatch.setitem(sys.modules, "pynvml", fake_nvml.module(*gpus, without=without))
-
-    yield put
-    nvml._open_library.cache_clear()
+    return partial(fake_nvml.install, monkeypatch)
 
 
 def _threads() -> list[threading.Thread]:
@@ -73,7 +67,7 @@ def test_without_gpus_nothing_is_known(install: Install, monkeypatch: pytest.Mon
     if kind == "hidden":
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert not nvml.present()
-    assert (nvml.read_gpus(), nvml.energy_mj(), nvml.total_bytes()) == ((), (), ())
+    assert (machine.nvidia_gpus(), nvml.read_gpus(), nvml.energy_mj(), nvml.total_bytes()) == ((),) * 4
     assert (nvml.driver_version(), nvml.power_limit_w(), nvml.temperature_c()) == (None, None, None)
     watch = Watch.start()
     assert not _threads()
@@ -82,17 +76,6 @@ def test_without_gpus_nothing_is_known(install: Install, monkeypatch: pytest.Mon
 
 def _no_driver() -> None:
     raise fake_nvml.NVMLError(9)
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a driver")
-def test_the_real_package_without_a_driver_says_nothing() -> None:
-    pytest.importorskip("pynvml")
-    nvml._open_library.cache_clear()
-    assert not nvml.present()
-    assert (nvml.read_gpus(), nvml.driver_version()) == ((), None)
-    watch = Watch.start()
-    assert not _threads()
-    assert _known(watch.conditions()) == set()
 
 
 def test_the_real_package_has_what_is_asked_of_it() -> None:
@@ -218,13 +201,32 @@ def test_reasons_that_nobody_tells_are_unknown(install: Install) -> None:
     assert Watch.start().conditions().gpu_throttled == ()
 
 
-def test_only_visible_gpus_are_read(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = FakeGpu(celsius=70), FakeGpu(uuid="GPU-b", celsius=41, total_bytes=24 * GIB)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
-    nvml._open_library.cache_clear()
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml.module(*gpus))
-    assert (nvml.temperature_c(), nvml.total_bytes()) == (41, (24 * GIB,))
-    assert "nvmlDeviceGetTemperature" not in gpus[0].asked
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, "ac"),
+        ("0", "a"),
+        ("2,0", "ca"),
+        ("1", ""),
+        ("GPU-c", "c"),
+        ("0,7,2", "a"),
+        ("-1", ""),
+        ("", ""),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_use(
+    install: Install, monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: str
+) -> None:
+    """The second one shares the host's memory, and reports none."""
+    shares = {"nvmlDeviceGetMemoryInfo": fake_nvml.NOT_SUPPORTED}
+    gpus = [FakeGpu(uuid=f"GPU-{name}", name=name, refuses=shares if name == "b" else {}) for name in "abc"]
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    install(*gpus)
+    found = [Gpu(name=name, total_bytes=80 * GIB, free_bytes=79 * GIB) for name in expected]
+    assert machine.nvidia_gpus() == tuple(found)
+    nvml.temperature_c()
+    assert ("nvmlDeviceGetTemperature" in gpus[0].asked) == ("a" in expected)
 
 
 def test_the_machine_s_gpus_are_described(install: Install) -> None:

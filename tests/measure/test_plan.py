@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
 from ggufspec.report.rows.plans import PlanRow
-from tests.support import fakes, models
+from tests.support import fake_nvml, fakes, models
+from tests.support.fake_nvml import FakeGpu
 
 MIB = 1 << 20
 H200 = "CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)"
@@ -100,17 +101,19 @@ def test_the_answer_is_the_first_line(pair: tuple[str, ...], words: tuple[str, .
     assert result.stdout.startswith(answer)
 
 
-def _nvidia_smi(folder: Path, rows: str) -> None:
-    fakes.script(folder / "nvidia-smi", f"printf '{rows}'\n")
-
-
 def _llama(folder: Path, device: str) -> None:
     program = fakes.program(folder / "llama-completion", fakes.PLAIN)
     program.write_text(program.read_text().replace("  (none)", f"  {device}"))
 
 
-def test_gpus_are_detected_by_nvidia_smi(pair: tuple[str, ...], programs: Path) -> None:
-    _nvidia_smi(programs, "GPU-a, 24564, 2048, RTX 4090\\nGPU-b, 2048, 2048, T400\\n")
+RTX = FakeGpu(name="RTX 4090", total_bytes=24 << 30, used_bytes=22 << 30)
+
+
+def test_gpus_are_detected_by_nvidias_driver(
+    pair: tuple[str, ...], programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = FakeGpu(uuid="GPU-b", name="T400", total_bytes=2 << 30, used_bytes=0)
+    fake_nvml.install(monkeypatch, RTX, small)
     result = _plan(*pair)
     assert result.stdout.startswith(
         "21 of 21 layers fit beside the drafter into 4 GiB with 1 GiB left free: "
@@ -121,8 +124,10 @@ def test_gpus_are_detected_by_nvidia_smi(pair: tuple[str, ...], programs: Path) 
     assert result.stdout == _plan(*pair, "--vram", "4G").stdout
 
 
-def test_gpus_are_detected_by_llama_cpp_first(pair: tuple[str, ...], programs: Path) -> None:
-    _nvidia_smi(programs, "GPU-a, 24564, 24000, RTX 4090\\n")
+def test_gpus_are_detected_by_llama_cpp_first(
+    pair: tuple[str, ...], programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml.install(monkeypatch, RTX)
     _llama(programs, "Vulkan0: AMD Radeon RX 7600 (8176 MiB, 2048 MiB free)")
     result = _plan(*pair, "-o", "csv")
     assert result.stderr == "detected: AMD Radeon RX 7600, 2 GiB of 7.98 GiB free\n"
@@ -136,11 +141,13 @@ def test_what_the_user_says_of_the_gpu_counts(pair: tuple[str, ...], programs: P
     assert "into 24 GiB with" in result.stdout
 
 
-def test_a_llama_cpp_without_a_gpu_hides_none(pair: tuple[str, ...], programs: Path) -> None:
+def test_a_llama_cpp_without_a_gpu_hides_none(
+    pair: tuple[str, ...], programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _llama(programs, "(none)")
     assert _plan(*pair).stderr == ""
-    _nvidia_smi(programs, "GPU-a, 24564, 24000, RTX 4090\\n")
-    assert _plan(*pair).stderr == "detected: RTX 4090, 23.4 GiB of 24 GiB free\n"
+    fake_nvml.install(monkeypatch, RTX)
+    assert _plan(*pair).stderr == "detected: RTX 4090, 2 GiB of 24 GiB free\n"
 
 
 def test_what_takes_less_fits_more(pair: tuple[str, ...]) -> None:

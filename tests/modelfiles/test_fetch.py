@@ -11,7 +11,8 @@ import pytest
 from huggingface_hub import hf_hub_download
 
 from ggufspec.modelfiles import hub as hub_module
-from tests.support import fakes, hub_client, shell
+from tests.support import fake_nvml, fakes, hub_client, shell
+from tests.support.fake_nvml import FakeGpu
 from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import Hub
 from tests.support.shell import run
@@ -122,8 +123,7 @@ def test_large_downloads_need_consent(hub: Hub, monkeypatch: pytest.MonkeyPatch)
         (
             2048,
             0,
-            (
-                # three pairs have this target, and its head has the fewest bytes of their drafters
+            (  # three pairs have this target, and its head has the fewest bytes of their drafters
                 "demo-dflash is the largest pair that fits: "
                 "122 MiB with a context of 4096 tokens, of 2 GiB free on the GPU"
             ),
@@ -145,11 +145,9 @@ def test_the_largest_pair_that_fits(
     halves += "drafter.repo = 'me/D-GGUF'\ndrafter.file = 'd-Q8_0.gguf'\n"
     (home / "pairs.toml").write_text(f"[pairs.mine]\n{halves}")
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(home))
-    programs = home / "bin"
-    programs.mkdir()
-    if free_mib is not None:
-        fakes.script(programs / "nvidia-smi", f"echo 'GPU-a, 24564, {free_mib}, RTX 4090'\n")
-    monkeypatch.setenv("PATH", str(programs))
+    gpus = [] if free_mib is None else [FakeGpu(total_bytes=free_mib << 20, used_bytes=0)]
+    fake_nvml.install(monkeypatch, *gpus)
+    monkeypatch.setenv("PATH", str(home))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found, _, err = run("fetch", "--largest", "--dry-run")
     assert found == code

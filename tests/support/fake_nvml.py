@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from ggufspec.machine import nvml
 
 NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 13, 15  # as in nvml.h
 
@@ -22,6 +28,7 @@ class FakeGpu:
     """What one GPU answers; ``refuses`` are functions that it answers with an error."""
 
     uuid: str = "GPU-a"
+    name: str = "NVIDIA H100"
     sm_mhz: int = 1980
     memory_mhz: int = 3201
     celsius: int = 40
@@ -35,11 +42,18 @@ class FakeGpu:
     asked: list[str] = field(default_factory=list)
 
 
+def install(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu, without: tuple[str, ...] = ()) -> None:
+    """Put GPUs into this machine."""
+    monkeypatch.setitem(sys.modules, "pynvml", module(*gpus, without=without))
+    monkeypatch.setattr(nvml, "_open_library", functools.cache(nvml._open_library.__wrapped__))
+
+
 def module(*gpus: FakeGpu, without: tuple[str, ...] = ()) -> ModuleType:
     """Return a module with these GPUs as handles; ``without`` are functions that its version has not."""
     made = ModuleType("pynvml")
     answers: dict[str, Callable[..., object]] = {
         "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
+        "nvmlDeviceGetName": lambda gpu: gpu.name,
         "nvmlDeviceGetClockInfo": lambda gpu, kind: {1: gpu.sm_mhz, 2: gpu.memory_mhz}[kind],
         "nvmlDeviceGetTemperature": lambda gpu, sensor: {0: gpu.celsius}[sensor],
         "nvmlDeviceGetTemperatureV": lambda gpu, sensor: {0: gpu.celsius}[sensor],

@@ -251,12 +251,12 @@ def survey_installs() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
-    """Return this machine's GPUs: those that the llama.cpp in use lists, else those that nvidia-smi lists."""
+    """Return this machine's GPUs: those that the llama.cpp in use lists, else those of NVIDIA's driver."""
     with suppress(NoInstallError):
         listed = find_install().gpus
         if listed:
             return listed
-    return machine.nvidia_smi()
+    return machine.nvidia_gpus()
 
 
 def probe(path: Path, origin: str, built: Built | None = None) -> Install | None:

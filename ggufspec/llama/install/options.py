@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ggufspec.machine import Gpu, nvidia_smi
+from ggufspec.machine import Gpu, nvidia_gpus
 
 _DEFINITION = re.compile(
     r" {0,9}(-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?(?:,\s+-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?)*)"
@@ -126,5 +126,5 @@ def backend(devices: Sequence[ListedDevice] | None) -> str | None:
 def gpus(devices: Sequence[ListedDevice] | None, made_for: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that a build can use; from the driver if the build is too old to list them."""
     if devices is None:
-        return () if made_for == "cpu" else nvidia_smi()
+        return () if made_for == "cpu" else nvidia_gpus()
     return tuple(device.gpu for device in devices if device.gpu is not None)
