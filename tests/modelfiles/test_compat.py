@@ -13,7 +13,7 @@ from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 from ggufspec.modelfiles.compat.judging import RULES, CompatOutcome, check_pair, refusal, rule_for, rule_of
 from ggufspec.modelfiles.compat.vocabularies import effective
-from ggufspec.modelfiles.gguf import ModelCard, parse_header
+from ggufspec.modelfiles.gguf import ModelCard
 from tests.support import models
 
 ACCEPTED, TRANSLATED, REFUSED = CompatOutcome.ACCEPTED, CompatOutcome.TRANSLATED, CompatOutcome.REFUSED
@@ -30,8 +30,7 @@ def _card(count: int = 300, text: dict[int, str] | None = None, **keys: Any) -> 
 
 
 def _parsed(vocabulary: dict[str, models.Value], **extra: Any) -> ModelCard:
-    header, _ = models.encode(*models.llama(vocabulary=vocabulary, **extra))
-    return parse_header(models.Memory(header), name="m.gguf")
+    return models.card(models.llama(vocabulary=vocabulary, **extra))
 
 
 def test_every_build_from_the_first_has_one_rule() -> None:

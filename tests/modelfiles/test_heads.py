@@ -47,6 +47,7 @@ from tests.support.fakes import numbered_install
 # which build and program drafts by what
 
 NGRAMS = [method for method in FIRST_BUILDS if not method.drafts_with_model]
+DSPARK = Method.DRAFT_DSPARK
 HEADS = [method for method in Method if method.is_head]
 CHAIN = Chain(Method.DRAFT_MODEL, (Method.NGRAM_MOD,))
 EVERY_WAY = (*map(Chain, Method), CHAIN, *(Chain(head, (Method.NGRAM_SIMPLE,)) for head in HEADS))
@@ -231,25 +232,17 @@ def test_chains_have_settings_and_lengths() -> None:
 # what a header says
 
 
-def _card(tmp_path: Path, model: tuple[dict[str, Any], list[Any]], name: str = "m") -> gguf.ModelCard:
-    return gguf.read_card(models.write_model(tmp_path / f"{name}.gguf", *model))
-
-
-def _without_key(model: tuple[dict[str, Any], list[Any]], key: str) -> tuple[dict[str, Any], list[Any]]:
+def _without(model: models.Model, name: str) -> models.Model:
+    """Return a model without a key, or without a tensor."""
     metadata, specs = model
-    return {name: value for name, value in metadata.items() if name != key}, specs
+    return {key: value for key, value in metadata.items() if key != name}, [
+        spec for spec in specs if spec[0] != name
+    ]
 
 
-def _without_tensor(model: tuple[dict[str, Any], list[Any]], name: str) -> tuple[dict[str, Any], list[Any]]:
+def _with_keys(model: models.Model, **keys: models.Value) -> models.Model:
     metadata, specs = model
-    return metadata, [spec for spec in specs if spec[0] != name]
-
-
-def _with_keys(
-    model: tuple[dict[str, Any], list[Any]], keys: dict[str, Any]
-) -> tuple[dict[str, Any], list[Any]]:
-    metadata, specs = model
-    return metadata | keys, specs
+    return metadata | {key.replace("__", "."): value for key, value in keys.items()}, specs
 
 
 @pytest.mark.parametrize(
@@ -258,19 +251,16 @@ def _with_keys(
         (models.llama(), None),
         (models.eagle3(), Head(method=Method.DRAFT_EAGLE3, n_states=3)),
         (models.dflash(), Head(method=Method.DRAFT_DFLASH, most=7, n_states=3)),
-        (models.dflash(markov=True), Head(method=Method.DRAFT_DSPARK, most=8, n_states=3)),
-        (
-            models.dflash(markov=True, sample_from_anchor=False),
-            Head(method=Method.DRAFT_DSPARK, most=7, n_states=3),
-        ),
+        (models.dflash(markov=True), Head(method=DSPARK, most=8, n_states=3)),
+        (models.dflash(markov=True, sample_from_anchor=False), Head(method=DSPARK, most=7, n_states=3)),
         (models.with_mtp(), Head(method=Method.DRAFT_MTP, in_target=True)),
         (models.with_mtp(n_mtp=2), Head(method=Method.DRAFT_MTP, most=2, in_target=True)),
         (models.with_mtp(alone=True), Head(method=Method.DRAFT_MTP)),
         (models.with_mtp(stripped=True), None),
     ],
 )
-def test_a_header_says_what_drafts_and_how_far(tmp_path: Path, model: Any, head: Head | None) -> None:
-    assert read_head(_card(tmp_path, model)) == head
+def test_a_header_says_what_drafts_and_how_far(model: models.Model, head: Head | None) -> None:
+    assert read_head(models.card(model)) == head
 
 
 @pytest.mark.parametrize(
@@ -284,36 +274,21 @@ def test_a_header_says_what_drafts_and_how_far(tmp_path: Path, model: Any, head:
         (models.eagle3(vocabulary=60), "the target has 64 tokens, and the head 60"),
         (models.dflash(), None),
         (models.dflash(n_embd=128), "states of width 128"),
-        (
-            models.dflash(target_layers=(0, 1, 2)),
-            "cannot read the output of the last layer of the architecture llama",
-        ),
+        (models.dflash(target_layers=(0, 1, 2)), "cannot read the output of the last layer"),
         (models.dflash(block=1), "a block of 1 token, which leaves nothing to draft"),
         (models.dflash(markov=True, block=1), None),
-        (
-            _without_key(models.dflash(markov=True), "dflash.block_size"),
-            "does not say how long its trained block is",
-        ),
-        (_without_key(models.dflash(), "dflash.block_size"), None),
-        (
-            _without_tensor(models.dflash(), "fc.weight"),
-            "joins 0 values of the target's states, and reads 192",
-        ),
-        (
-            _with_keys(models.dflash(), {"dflash.target_layers": [0, 1]}),
-            "joins 192 values of the target's states, and reads 128",
-        ),
-        (
-            _with_keys(models.eagle3(), {"eagle3.block_count": 2}),
-            "the head has 2 layers; llama.cpp expects 1",
-        ),
-        (_without_key(models.dflash(), "tokenizer.ggml.mask_token_id"), "names no mask token"),
+        (_without(models.dflash(markov=True), "dflash.block_size"), "how long its trained block is"),
+        (_without(models.dflash(), "dflash.block_size"), None),
+        (_without(models.dflash(), "fc.weight"), "joins 0 values of the target's states, and reads 192"),
+        (_with_keys(models.dflash(), dflash__target_layers=[0, 1]), "joins 192 values of the target's"),
+        (_with_keys(models.eagle3(), eagle3__block_count=2), "has 2 layers; llama.cpp expects 1"),
+        (_without(models.dflash(), "tokenizer.ggml.mask_token_id"), "names no mask token"),
         (models.with_mtp(alone=True), None),
         (models.with_mtp(alone=True, n_embd=32), "states of width 32"),
     ],
 )
-def test_a_head_belongs_to_a_target_or_says_why_not(tmp_path: Path, model: Any, fault: str | None) -> None:
-    target, head = _card(tmp_path, models.llama(), "target"), _card(tmp_path, model, "head")
+def test_a_head_belongs_to_a_target_or_says_why_not(model: models.Model, fault: str | None) -> None:
+    target, head = models.card(models.llama()), models.card(model)
     verdict = judging.check_pair(target, head, judging.rule_for(Program.SERVER), build=11312)
     if fault is None:
         assert (verdict.outcome, verdict.reasons) == (judging.CompatOutcome.ACCEPTED, ())
@@ -337,20 +312,17 @@ def test_a_head_belongs_to_a_target_or_says_why_not(tmp_path: Path, model: Any, 
         (None, 11434, None),
     ],
 )
-def test_crashes_of_tensor_splits(tmp_path: Path, head: Any, build: int | None, reason: str | None) -> None:
-    metadata, specs = models.with_mtp() if head is None else models.llama()
-    metadata = {key.replace("llama.", "glm4moe.", 1): value for key, value in metadata.items()}
-    target = _card(tmp_path, (metadata | {"general.architecture": "glm4moe"}, specs), "target")
-    drafter = None if head is None else _card(tmp_path, head, "head")
+def test_crashes_of_tensor_splits(head: models.Model | None, build: int | None, reason: str | None) -> None:
+    model = models.with_mtp() if head is None else models.llama()
+    target = models.card(models.renamed(model, "glm4moe"))
+    drafter = None if head is None else models.card(head)
     why = heads.why_not_split_by_tensor(target, drafter, build)
     assert why is None if reason is None else reason in str(why)
 
 
-def test_a_target_whose_layers_cannot_be_read_is_named(tmp_path: Path) -> None:
-    metadata, specs = models.llama()
-    metadata = {key.replace("llama.", "gemma.", 1): value for key, value in metadata.items()}
-    target = _card(tmp_path, (metadata | {"general.architecture": "gemma"}, specs), "target")
-    faults = heads.find_faults(target, _card(tmp_path, models.eagle3(), "head"))
+def test_a_target_whose_layers_cannot_be_read_is_named() -> None:
+    target = models.card(models.renamed(models.llama(), "gemma"))
+    faults = heads.find_faults(target, models.card(models.eagle3()))
     assert faults == ("llama.cpp cannot read the states of layers of the architecture gemma",)
 
 
@@ -562,9 +534,9 @@ def test_what_cannot_draft_is_refused_before_anything_runs(
 # memory
 
 
-def test_layers_for_mtp_take_memory_only_where_they_draft(tmp_path: Path) -> None:
-    card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3), "with")
-    without = _card(tmp_path, models.llama(n_embd=256, n_ff=512, n_layers=2), "without")
+def test_layers_for_mtp_take_memory_only_where_they_draft() -> None:
+    card = models.card(models.with_mtp(n_embd=256, n_ff=512, n_layers=3))
+    without = models.card(models.llama(n_embd=256, n_ff=512, n_layers=2))
     settings = memory.MemorySettings(context=512)
     offload = values.spec().offload
 
@@ -583,8 +555,8 @@ def test_layers_for_mtp_take_memory_only_where_they_draft(tmp_path: Path) -> Non
     assert planned(card, layout=before).target.gpu.weights == drafting.target.gpu.weights
 
 
-def test_a_head_counts_with_the_states_that_it_reads(tmp_path: Path) -> None:
-    target, head = _card(tmp_path, models.llama(), "t"), _card(tmp_path, models.eagle3(), "h")
+def test_a_head_counts_with_the_states_that_it_reads() -> None:
+    target, head = models.card(models.llama()), models.card(models.eagle3())
     settings, offload = memory.MemorySettings(context=512), values.spec().offload
     alone = memory.plan(target, None, offload, settings)
     with_head = memory.plan(target, head, offload, settings)
@@ -593,8 +565,8 @@ def test_a_head_counts_with_the_states_that_it_reads(tmp_path: Path) -> None:
     assert with_head.target.host.compute - alone.target.host.compute == 3 * 512 * 64 * 4
 
 
-def test_layers_for_mtp_draft_on_the_last_gpu(tmp_path: Path) -> None:
-    card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3))
+def test_layers_for_mtp_draft_on_the_last_gpu() -> None:
+    card = models.card(models.with_mtp(n_embd=256, n_ff=512, n_layers=3))
     settings = memory.MemorySettings(context=512)
     split = Offload(target=ModelRun(layers="all"), tensor_split=(1.0, 1.0))
     alone, drafting = (
@@ -616,12 +588,12 @@ def test_a_plan_knows_what_drafts(tmp_path: Path) -> None:
     assert json.loads(done.stdout)[-1]["gpu_bytes"] == drafting.plans[-1].gpu_bytes
 
 
-def test_a_roofline_leaves_out_layers_for_mtp(tmp_path: Path) -> None:
-    card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3), "with")
-    without = _card(tmp_path, models.llama(n_embd=256, n_ff=512, n_layers=2), "without")
+def test_a_roofline_leaves_out_layers_for_mtp() -> None:
+    card = models.card(models.with_mtp(n_embd=256, n_ff=512, n_layers=3))
+    without = models.card(models.llama(n_embd=256, n_ff=512, n_layers=2))
     assert whatif.shape(card, depth=512) == whatif.shape(without, depth=512)
     assert _parts(card) == _parts(without)
-    alone = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3, alone=True), "alone")
+    alone = models.card(models.with_mtp(n_embd=256, n_ff=512, n_layers=3, alone=True))
     assert whatif.shape(alone, depth=512).weight_bytes > 0
 
 

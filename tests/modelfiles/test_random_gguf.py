@@ -71,7 +71,7 @@ def test_the_header_says_what_was_asked_for(tmp_path: Path) -> None:
     card = validate_file(path)
     assert (card.architecture, card.quant, card.n_layers, card.context_length) == ("llama", "Q4_K_M", 3, 777)
     assert (card.n_embd, card.n_ff, card.n_heads, card.n_heads_kv) == (256, (512,) * 3, (4,) * 3, (2,) * 3)
-    assert card.rope_freq_base == 500000
+    assert card.metadata["llama.rope.freq_base"] == 500000
     assert (card.vocabulary.n_tokens, card.vocabulary.add_bos, card.vocabulary.add_eos) == (1000, True, False)
     tokens = card.vocabulary.tokens
     assert len({tokens[i] for i in range(1000)}) == 1000

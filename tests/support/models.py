@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggufspec.modelfiles.gguf import TYPES_BY_NAME, NumberArray, StringArray
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray, StringArray, parse_header
 from ggufspec.modelfiles.gguf.tensor_types import GGML_TYPES
 
 ALIGNMENT = 32
@@ -21,6 +21,7 @@ _NUMBER_OF_CODE = {code: number for number, code in _CODES.items()}
 Value = str | int | float | bool | Sequence[str] | Sequence[float] | StringArray | NumberArray
 TensorSpec = tuple[str, tuple[int, ...], str]  # name, shape (row length first), type
 Types = Callable[[str], str]
+Model = tuple[dict[str, Value], list[TensorSpec]]
 
 
 def write_model(path: Path, metadata: Mapping[str, Value], tensors: Iterable[TensorSpec]) -> Path:
@@ -30,6 +31,19 @@ def write_model(path: Path, metadata: Mapping[str, Value], tensors: Iterable[Ten
         file.write(header)
         file.truncate(len(header) + data_bytes)
     return path
+
+
+def card(model: Model, **changes: Value) -> ModelCard:
+    """Return the card of a model that is in no file; ``changes`` are further keys of its header."""
+    metadata, tensors = model
+    return parse_header(Memory(encode(metadata | changes, tensors)[0]), name="m.gguf")
+
+
+def renamed(model: Model, architecture: str) -> Model:
+    """Return a model of the llama architecture under another one's name."""
+    metadata, tensors = model
+    metadata = {key.replace("llama.", f"{architecture}.", 1): value for key, value in metadata.items()}
+    return metadata | {"general.architecture": architecture}, tensors
 
 
 def encode(metadata: Mapping[str, Value], tensors: Sequence[TensorSpec] = ()) -> tuple[bytes, int]:
@@ -59,7 +73,7 @@ def llama(
     n_experts: int = 0,
     types: Types = lambda name: "F16",
     **extra: Value,
-) -> tuple[dict[str, Value], list[TensorSpec]]:
+) -> Model:
     """Return the metadata and the tensors of a model of the llama architecture.
 
     Args:
@@ -130,14 +144,11 @@ def gemma3(
     head: int,
     window: int,
     **rest: Any,
-) -> tuple[dict[str, Value], list[TensorSpec]]:
+) -> Model:
     """Return a model whose layers look back over a window, but for every sixth; its embedding is tied."""
-    metadata, specs = llama(
-        n_layers=n_layers, n_embd=n_embd, n_ff=n_ff, n_heads=n_heads, n_heads_kv=n_heads_kv, tied=True, **rest
-    )
-    metadata = {key.replace("llama.", "gemma3.", 1): value for key, value in metadata.items()}
+    sizes: dict[str, Any] = {"n_layers": n_layers, "n_embd": n_embd, "n_ff": n_ff, "n_heads": n_heads}
+    metadata, specs = renamed(llama(**sizes, **rest, n_heads_kv=n_heads_kv, tied=True), "gemma3")
     metadata |= {
-        "general.architecture": "gemma3",
         "gemma3.attention.key_length": head,
         "gemma3.attention.value_length": head,
         "gemma3.attention.sliding_window": window,
@@ -162,7 +173,7 @@ def gemma3(
 
 def eagle3(
     *, n_embd: int = 64, target_layers: tuple[int, ...] = (1, 1, 1), width: int = 64, vocabulary: int = 64
-) -> tuple[dict[str, Value], list[TensorSpec]]:
+) -> Model:
     """Return an EAGLE-3 head that reads these layers of a target of this width."""
     return _head("eagle3", n_embd, target_layers, vocabulary, {"target_hidden_size": width})
 
@@ -175,7 +186,7 @@ def dflash(
     markov: bool = False,
     vocabulary: int = 64,
     **extra: Value,
-) -> tuple[dict[str, Value], list[TensorSpec]]:
+) -> Model:
     """Return a DFlash head, or with ``markov`` a DSpark head; ``extra`` are further keys."""
     metadata, specs = _head("dflash", n_embd, target_layers, vocabulary, {"block_size": block, **extra})
     metadata = metadata | {"tokenizer.ggml.mask_token_id": 0}
@@ -184,18 +195,16 @@ def dflash(
 
 def _head(
     arch: str, n_embd: int, target_layers: tuple[int, ...], vocabulary: int, keys: Mapping[str, Value]
-) -> tuple[dict[str, Value], list[TensorSpec]]:
-    metadata, specs = llama(n_layers=1, n_embd=n_embd, vocabulary=tokens(vocabulary))
-    metadata = {key.replace("llama.", f"{arch}.", 1): value for key, value in metadata.items()}
-    metadata |= {"general.architecture": arch, f"{arch}.target_layers": list(target_layers)}
-    metadata |= {f"{arch}.{key}": value for key, value in keys.items()}
+) -> Model:
+    metadata, specs = renamed(llama(n_layers=1, n_embd=n_embd, vocabulary=tokens(vocabulary)), arch)
+    metadata |= {f"{arch}.{key}": value for key, value in {**keys, "target_layers": [*target_layers]}.items()}
     layers = [spec for spec in specs if not spec[0].startswith(("token_embd", "output.weight"))]
     return metadata, [*layers, ("fc.weight", (n_embd * len(target_layers), n_embd), "F16")]
 
 
 def with_mtp(
     *, n_layers: int = 3, n_mtp: int = 1, alone: bool = False, stripped: bool = False, **rest: Any
-) -> tuple[dict[str, Value], list[TensorSpec]]:
+) -> Model:
     """Return a model whose last layers are for MTP; its architecture is llama, which has none in reality.
 
     Args:

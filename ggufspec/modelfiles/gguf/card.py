@@ -31,7 +31,6 @@ class Vocabulary:
     tokens: StringArray | None
     bos_id: int | None
     eos_id: int | None
-    unk_id: int | None
     add_bos: bool | None
     add_eos: bool | None
 
@@ -70,7 +69,6 @@ class ModelCard:
     sliding_window: int | None
     n_experts: int
     n_experts_used: int
-    rope_freq_base: float | None
     vocabulary: Vocabulary
     chat_template: str | None
     tensors: tuple[Tensor, ...]
@@ -165,7 +163,6 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
         sliding_window=keys.get(f"{arch}.attention.sliding_window", int) or None,
         n_experts=keys.get(f"{arch}.expert_count", int) or 0,
         n_experts_used=keys.get(f"{arch}.expert_used_count", int) or 0,
-        rope_freq_base=keys.get(f"{arch}.rope.freq_base", float),
         vocabulary=_vocabulary(keys),
         chat_template=keys.get("tokenizer.chat_template", str),
         tensors=header.tensors,
@@ -236,16 +233,12 @@ def _sizes_by_type(tensors: tuple[Tensor, ...]) -> Counter[str]:
 
 
 def _vocabulary(keys: _Keys) -> Vocabulary:
-    def token_id(role: str) -> int | None:
-        return keys.get(f"tokenizer.ggml.{role}_token_id", int)
-
     return Vocabulary(
         model=keys.get("tokenizer.ggml.model", str),
         pre=keys.get("tokenizer.ggml.pre", str),
         tokens=keys.strings("tokenizer.ggml.tokens"),
-        bos_id=token_id("bos"),
-        eos_id=token_id("eos"),
-        unk_id=token_id("unknown"),
+        bos_id=keys.get("tokenizer.ggml.bos_token_id", int),
+        eos_id=keys.get("tokenizer.ggml.eos_token_id", int),
         add_bos=keys.get("tokenizer.ggml.add_bos_token", bool),
         add_eos=keys.get("tokenizer.ggml.add_eos_token", bool),
     )

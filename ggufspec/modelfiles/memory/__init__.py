@@ -7,7 +7,6 @@ CUDA context itself (some hundred MiB) and other programs are left to the reserv
 
 from __future__ import annotations
 
-from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.placement import (
     Distribution,
     Footprint,
@@ -22,6 +21,7 @@ from ggufspec.modelfiles.memory.settings import (
     Layout,
     MemorySettings,
     cache_bytes,
+    doubts,
     layout_for,
     settings_for,
 )
@@ -36,40 +36,3 @@ from ggufspec.modelfiles.memory.verdicts import (
     plan_each_offload,
     verdict,
 )
-
-__all__ = [
-    "DEFAULT_UBATCH",
-    "F16",
-    "RESERVE_BYTES",
-    "TODAY",
-    "Distribution",
-    "Footprint",
-    "Layout",
-    "MemoryFit",
-    "MemoryPlan",
-    "MemorySettings",
-    "MemoryVerdict",
-    "ModelMemory",
-    "best_fit",
-    "cache_bytes",
-    "distribute",
-    "doubts",
-    "expert_layer",
-    "fits",
-    "layout_for",
-    "plan",
-    "plan_each_offload",
-    "settings_for",
-    "verdict",
-]
-
-
-def doubts(card: ModelCard) -> tuple[str, ...]:
-    """Return the parts of this model that the figures may not count."""
-    arch = card.architecture
-    reasons = []
-    if card.is_recurrent:
-        reasons.append("it has recurrent layers, whose state is only estimated")
-    if any(key.startswith(f"{arch}.attention.indexer.") for key in card.metadata):
-        reasons.append("it has sparse attention, whose index is not counted")
-    return tuple(reasons)

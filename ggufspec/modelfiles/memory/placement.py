@@ -89,19 +89,30 @@ class Footprint:
         """All of it."""
         return self.weights + self.cache + self.compute
 
+    def __add__(self, other: Footprint) -> Footprint:
+        return Footprint(
+            weights=self.weights + other.weights,
+            cache=self.cache + other.cache,
+            compute=self.compute + other.compute,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMemory:
     """What one model takes when ``gpu_layers`` of ``max_layers`` layers, output included, are offloaded.
 
-    ``gpu`` is the sum over all GPUs; ``gpus`` has a footprint for each GPU that layers are split over.
+    ``gpus`` has a footprint for each GPU that layers are split over.
     """
 
     gpu_layers: int
     max_layers: int
     host: Footprint
-    gpu: Footprint
-    gpus: tuple[Footprint, ...] = ()
+    gpus: tuple[Footprint, ...]
+
+    @property
+    def gpu(self) -> Footprint:
+        """The sum over all GPUs."""
+        return sum(self.gpus, Footprint())
 
 
 def expert_layer(name: str) -> int | None:
@@ -240,17 +251,11 @@ def place(
         device: Footprint(weights=weights[device], cache=cache[device], compute=compute.get(device, 0))
         for device in weights
     }
-    gpus = tuple(footprints[device] for device in range(n_gpus))
     return ModelMemory(
         gpu_layers=distribution.gpu_layers,
         max_layers=top,
         host=footprints[None],
-        gpu=Footprint(
-            weights=sum(gpu.weights for gpu in gpus),
-            cache=sum(gpu.cache for gpu in gpus),
-            compute=sum(gpu.compute for gpu in gpus),
-        ),
-        gpus=gpus,
+        gpus=tuple(footprints[device] for device in range(n_gpus)),
     )
 
 

@@ -230,6 +230,17 @@ def _state_bytes(card: ModelCard) -> int:
     return _FLOAT * ((kernel - 1) * (inner + 2 * groups * size) + size * inner)
 
 
+def doubts(card: ModelCard) -> tuple[str, ...]:
+    """Return the parts of this model that the figures may not count."""
+    arch = card.architecture
+    reasons = []
+    if card.is_recurrent:
+        reasons.append("it has recurrent layers, whose state is only estimated")
+    if any(key.startswith(f"{arch}.attention.indexer.") for key in card.metadata):
+        reasons.append("it has sparse attention, whose index is not counted")
+    return tuple(reasons)
+
+
 @dataclass(frozen=True)
 class _Pattern:
     """Of every ``period`` layers one sees everything: the last, or the first."""

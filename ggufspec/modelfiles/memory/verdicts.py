@@ -31,14 +31,19 @@ class MemoryPlan:
     projector: Footprint = field(default_factory=Footprint)
 
     @property
+    def models(self) -> tuple[ModelMemory, ...]:
+        """The target, and the drafter if there is one."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    @property
     def gpu_bytes(self) -> int:
         """All that goes to the GPU."""
-        return self.target.gpu.total + (self.draft.gpu.total if self.draft else 0) + self.projector.total
+        return sum(model.gpu.total for model in self.models) + self.projector.total
 
     @property
     def host_bytes(self) -> int:
         """All that goes to the host; weights are mapped from the file and can be given back."""
-        return self.target.host.total + (self.draft.host.total if self.draft else 0)
+        return sum(model.host.total for model in self.models)
 
     @property
     def all_bytes(self) -> int:
@@ -48,7 +53,7 @@ class MemoryPlan:
     @property
     def each_gpu_bytes(self) -> tuple[int, ...]:
         """What goes to each GPU that layers are split over, in their order."""
-        sides = [model.gpus for model in (self.target, self.draft) if model is not None]
+        sides = (model.gpus for model in self.models)
         each = (sum(gpu.total for gpu in gpus) for gpus in zip(*sides, strict=True))
         return tuple(size + (0 if number else self.projector.total) for number, size in enumerate(each))
 
@@ -113,18 +118,12 @@ def _with_states(
             are the last ones, so they are on the last GPU that has layers.
     """
     states = 0 if head is None else head.n_states * min(DEFAULT_BATCH, settings.context) * target.n_embd * 4
-    host, gpu = planned.host, planned.gpu
     if not planned.gpu_layers:
-        return replace(planned, host=replace(host, compute=host.compute + states + extra))
+        return replace(planned, host=planned.host + Footprint(compute=states + extra))
     gpus = list(planned.gpus)
     last = max((index for index, share in enumerate(gpus) if share.weights), default=0)
-    gpus[last] = replace(gpus[last], compute=gpus[last].compute + extra)
-    return replace(
-        planned,
-        host=replace(host, compute=host.compute + states),
-        gpu=replace(gpu, compute=gpu.compute + extra),
-        gpus=tuple(gpus),
-    )
+    gpus[last] += Footprint(compute=extra)
+    return replace(planned, host=planned.host + Footprint(compute=states), gpus=tuple(gpus))
 
 
 def plan_each_offload(
@@ -218,7 +217,8 @@ def verdict(
             --fit). Then the best of the alternatives is judged, and never found impossible on the GPU.
     """
     if not room.gpus:
-        return _on_host(_parts(plan, gpu_too=True), room, more_layers=False)
+        everything = sum((model.host + model.gpu for model in plan.models), plan.projector)
+        return _on_host(everything, room, more_layers=False)
     judged = _judge(plan, None, room)
     if judged.outcome is MemoryFit.FITS:
         return judged
@@ -235,7 +235,8 @@ def _judge(
 ) -> MemoryVerdict:
     """Judge both sides; ``worst`` is the most that can be wrong with the GPU's."""
     more_layers = best is not None and best.target.gpu_layers > plan.target.gpu_layers
-    both = _on_gpus(plan, best, room.gpus, worst), _on_host(_parts(plan), room, more_layers=more_layers)
+    host = sum((model.host for model in plan.models), Footprint())
+    both = _on_gpus(plan, best, room.gpus, worst), _on_host(host, room, more_layers=more_layers)
     worse = max(both, key=lambda verdict: verdict.outcome)
     if worse.outcome is MemoryFit.FITS:
         return MemoryVerdict(outcome=MemoryFit.FITS, reason="; ".join(verdict.reason for verdict in both))
@@ -264,11 +265,10 @@ def _on_gpus(
     return MemoryVerdict(outcome=min(fit, worst), reason=f"{needs}, but {available}", hint=hint)
 
 
-def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> MemoryVerdict:
+def _on_host(held: Footprint, room: Room, *, more_layers: bool) -> MemoryVerdict:
     """Judge the host. Weights are mapped from their files: too many of them make a run slow, not fail."""
     total, free = room.total_bytes, room.free_bytes
-    mapped = sum(part.weights for part in parts)
-    kept = sum(part.cache + part.compute for part in parts)
+    mapped, kept = held.weights, held.cache + held.compute
     available = f"the machine has {format_bytes(total)}, of which {format_bytes(free)} are free now"
     hint = "use a smaller --ctx" + (", or put more layers on the GPU (--ngl)" if more_layers else "")
     if kept > total:
@@ -284,10 +284,3 @@ def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> Me
     elif kept <= free:
         slow = ": some weights may be read from the disk time and again, which is slow"
     return MemoryVerdict(outcome=MemoryFit.TIGHT, reason=f"{needs}, but {available}{slow}", hint=hint)
-
-
-def _parts(plan: MemoryPlan, *, gpu_too: bool = False) -> list[Footprint]:
-    """The bytes on the host; with ``gpu_too`` those that were meant for the GPU, too."""
-    models = [plan.target] if plan.draft is None else [plan.target, plan.draft]
-    parts = [part for model in models for part in ((model.host, model.gpu) if gpu_too else (model.host,))]
-    return [*parts, *([plan.projector] if gpu_too else [])]
