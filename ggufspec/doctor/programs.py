@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from ggufspec import engines, paths, proc
 from ggufspec.doctor.finding import Finding, install_command, missing, ok, remark
@@ -97,32 +99,20 @@ _COMPILERS = ("c++", "g++", "clang++")
 def compiler() -> Finding:
     """Report the C++ compiler that builds use."""
     named = os.environ.get("CXX")
-    path = next(
-        (executable for name in ((named,) if named else _COMPILERS) if (executable := shutil.which(name))),
-        None,
-    )
+    path = next(filter(None, map(shutil.which, (named,) if named else _COMPILERS)), None)
     if path is None:
         text = f"CXX is {named}, which does not exist" if named else "no C++ compiler was found"
         return missing("compiler", text, "unset CXX" if named else install_command("g++"))
-    return ok("compiler", f"{_first_line(path)} ({path})")
+    return ok("compiler", f"{_version(path)} ({path})")
 
 
-def cmake() -> Finding:
-    """Report the CMake that builds use."""
+def build_tool(name: str, find: Callable[[], Path]) -> Finding:
+    """Report the CMake or the Ninja that builds use."""
     try:
-        path = toolchain.cmake()
+        path = find()
     except BuildError as error:
-        return missing("CMake", error.message, error.hint or toolchain.TOOLS_HINT)
-    return ok("CMake", f"{_first_line(str(path)).removeprefix('cmake version ')} ({path})")
-
-
-def ninja() -> Finding:
-    """Report the Ninja that builds use."""
-    try:
-        path = toolchain.tool("ninja", hint=toolchain.TOOLS_HINT)
-    except BuildError as error:
-        return missing("Ninja", error.message, error.hint or toolchain.TOOLS_HINT)
-    return ok("Ninja", f"{_first_line(str(path))} ({path})")
+        return missing(name, error.message, error.hint or toolchain.TOOLS_HINT)
+    return ok(name, f"{_version(str(path)).removeprefix('cmake version ')} ({path})")
 
 
 def nvidia() -> Finding:
@@ -149,17 +139,14 @@ def nvidia() -> Finding:
 def examine_building() -> Iterator[Finding]:
     """Check the tools of a build."""
     yield compiler()
-    yield cmake()
-    yield ninja()
+    yield build_tool("CMake", toolchain.cmake)
+    yield build_tool("Ninja", partial(toolchain.tool, "ninja", hint=toolchain.TOOLS_HINT))
     yield nvidia()
 
 
-def _first_line(program: str) -> str:
-    return (_ask([program, "--version"]).splitlines() or ["of unknown version"])[0]
-
-
-def _ask(words: list[str]) -> str:
+def _version(program: str) -> str:
     with suppress(OSError):
-        _, out, _ = proc.capture(words, timeout_s=20)
-        return out
-    return ""
+        _, out, _ = proc.capture([program, "--version"], timeout_s=20)
+        if out:
+            return out.splitlines()[0]
+    return "of unknown version"

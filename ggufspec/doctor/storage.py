@@ -149,24 +149,19 @@ def _models() -> Iterator[StoredItem]:
 
 
 def _other() -> Iterator[StoredItem]:
-    logs, work = (paths.builds_dir() / name for name in (".logs", ".work"))
-    if _visible(logs):
-        yield StoredItem(kind=StorageKind.OTHER, label="logs", places=(logs,), note="logs of failed builds")
-    if _visible(work):
-        yield StoredItem(
-            kind=StorageKind.OTHER, label=_UNFINISHED, places=(work,), note="remains of interrupted builds"
-        )
-    for folder in _visible(paths.converters_dir()):
-        yield StoredItem(
-            kind=StorageKind.OTHER,
-            label=f"converter-{folder.name}",
-            places=(folder,),
-            note="llama.cpp's converter, with PyTorch",
-        )
-    if _visible(paths.quantized_dir()):
-        yield _item(StorageKind.OTHER, paths.quantized_dir(), note="drafters that were quantized here")
-    for file in sorted(paths.cache_dir().glob("flush-log-*.so")):
-        yield _item(StorageKind.OTHER, file, note="lets programs write their logs to the end")
+    builds, quantized = paths.builds_dir(), paths.quantized_dir()
+    converter = "llama.cpp's converter, with PyTorch"
+    flush = "lets programs write their logs to the end"
+    items = (
+        ("logs", builds / ".logs", "logs of failed builds"),
+        (_UNFINISHED, builds / ".work", "remains of interrupted builds"),
+        *((f"converter-{path.name}", path, converter) for path in _visible(paths.converters_dir())),
+        (quantized.name, quantized, "drafters that were quantized here"),
+        *((path.name, path, flush) for path in sorted(paths.cache_dir().glob("flush-log-*.so"))),
+    )
+    for label, path, note in items:
+        if path.is_file() or _visible(path):
+            yield StoredItem(kind=StorageKind.OTHER, label=label, places=(path,), note=note)
 
 
 _PATTERNS: Mapping[StorageKind, tuple[str, str]] = {
