@@ -15,10 +15,17 @@ DIGITS = "9" * 5000  # more than Python reads as a number
 LARGE = str(10**30)
 COMMANDS = command_lines.commands()
 COSTS = ("whatif", "--target-tps", "2", "--drafter-tps", "80")
-SIZES = ("1e400", "1e3000G", "-1G", f"{10**30} GiB", f"{DIGITS}G", "1025T", "nan", "inf")
+SIZES = ("1e400", "1e3000G", "-1G", f"{10**30} GiB", DIGITS, f"{DIGITS}G", "1025T", "1048577T", "nan", "infG")
 ABSURD: Mapping[type[kinds.Kind], tuple[str, ...]] = {
     kinds.Count: (DIGITS, LARGE, str(2**31), "-5"),
-    kinds.Number: ("nan", "inf", "1e400", "-1e400"),
+    kinds.Number: (
+        "nan",
+        "inf",
+        "-inf",
+        "1e999",
+        "1e308",
+        "1e-310",
+    ),  # the last two overflow where they are used
     kinds.Axis: (DIGITS, f"0-{DIGITS}", LARGE, "nan"),
     kinds.Depths: (DIGITS, f"0-{DIGITS}", f"{DIGITS}k"),
     kinds.Size: SIZES,
@@ -29,7 +36,7 @@ ABSURD: Mapping[type[kinds.Kind], tuple[str, ...]] = {
     kinds.PerSecond: (f"{DIGITS}G", f"{LARGE}P", "nan"),
     kinds.Numbers: ("1,nan", "1,1e400", "1,-1"),
     kinds.Splits: ("nan,1", "1e400,1"),
-    kinds.Shares: ("nan", f"0.7@{DIGITS}", f"0.7@{10**9}"),
+    kinds.Shares: ("nan", "0.7@0", "0.7@65", f"0.7@{DIGITS}", f"0.7@{10**9}"),
     kinds.NgramList: (f"size-n={DIGITS}", "size-n=nan"),
 }
 """Kind of values -> what no option of the kind takes."""
@@ -89,5 +96,6 @@ def test_absurd_settings_are_refused_where_they_stand(
 def test_the_largest_sensible_numbers_are_taken() -> None:
     assert units.parse_bytes("1024T") == units.MOST_BYTES
     assert units.parse_duration("500h") == units.MOST_SECONDS
+    assert [kinds.Number(0).parse(text) for text in ("0", "1e-9", "1e12")] == [0, 1e-9, 1e12]
     assert shell.here("plan", "--pair", "demo", "--vram", "1024T", "--ctx", str(2**31 - 1)).returncode == 0
     assert shell.here("plan", "--pair", "demo", "--vram", "0").returncode == 0

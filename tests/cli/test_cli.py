@@ -21,8 +21,6 @@ from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.steps import benches
 from ggufspec.domain import Conditions
 from ggufspec.measure import measuring
-from ggufspec.report import frames
-from ggufspec.report.rows.benches import SummaryRow
 from tests.support import fake_server, fakes, shell
 from tests.support.shell import ggufspec
 
@@ -54,17 +52,6 @@ def test_bench_prints_the_table(llama: Path) -> None:
     assert "75.0 %" in lines[4]
     assert "2.06×" in lines[4]
     assert "1 of 1" in lines[4]
-
-
-def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
-    rows = json.loads(shell.here(*QUICK, "-o", "json").stdout)
-    assert [row["role"] for row in rows] == ["target", "drafter", "drafting"]
-    origin = frames.origin(results.load().meta)
-    keys = tuple(dict.fromkeys(("schema", *origin, *SummaryRow.names())))
-    assert all(tuple(row) == keys for row in rows)
-    assert rows[2]["accept_rate"] == 0.75
-    assert rows[2]["speedup"] == pytest.approx(3200 / 1550)
-    assert rows[2]["text_identical"] is True
 
 
 def test_a_table_is_written_as_it_is_printed(llama: Path, tmp_path: Path) -> None:
@@ -103,8 +90,6 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
     [
         (("bench", "--ngl", "many"), 2, "'many' is not a number, a list or a range; examples: 3; 3,5,8;"),
         (("bench", "--draft", "8-3"), 2, "out of range: draft sizes are from 1 to 64"),
-        (("bench", "--draft", "0"), 2, "out of range: draft sizes are from 1 to 64"),
-        (("bench", "--draft", "x"), 2, "'x' is not a number, a list or a range"),
         (("bench", "-o", "xml"), 2, "'xml' is not one of"),
         (("bench", "-n", "1"), 2, "1 is not in the range"),
         (("bench", "-md", "drafter.gguf"), 1, "a drafter was given without a target"),
@@ -122,9 +107,6 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
         (("bench", *DEMO, "--name", "../x"), 13, "'../x' cannot be the name of a bench"),
         (("sweep", *DEMO, "--resume", "nope"), 13, "no bench is stored yet"),
         (("sweep", *DEMO, "--name", "a", "--resume", "b"), 2, "use one of them"),
-        (("sweep", "--draft", "1-8+0"), 2, "the step in '1-8+0' must be greater than 0"),
-        (("sweep", "--p-min", "0,2"), 2, "probabilities are from 0 to 1"),
-        (("sweep", "-ctk", "q9"), 2, "'q9' is not one of f32, f16"),
         (("compare", "a", "b"), 13, "no bench is stored yet"),
         (("show", "--per", "arms"), 2, "'arms' is not one of 'arm', 'prompt'"),
         (("show",), 13, "no bench is stored yet"),

@@ -13,7 +13,6 @@ from unittest import mock
 import click
 import pytest
 
-from ggufspec import api
 from ggufspec.cli import measuring, steps
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.terminal import Terminal
@@ -81,13 +80,6 @@ def test_the_times_add_up() -> None:
     assert measuring.describe_time({}, environment_s=None, measured_s=5.0) == (
         "time: measure 5.00 s; 5.00 s in all"
     )
-
-
-def test_the_time_of_each_step_is_kept(builds: list[str]) -> None:
-    terminal = Terminal()
-    api.build(sink=terminal)
-    assert {*terminal.build_seconds} >= {BuildStep.FETCH, BuildStep.UNPACK, BuildStep.COMPILE}
-    assert all(value >= 0 for value in terminal.build_seconds.values())
 
 
 BENCH = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")

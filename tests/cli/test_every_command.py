@@ -63,29 +63,6 @@ def test_each_command_takes_the_same_flags(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_options_mean_the_same_everywhere(name: str) -> None:
-    short = {
-        "target": "-m",
-        "draft_model": "-md",
-        "output": "-o",
-        "ngl": "-ngl",
-        "ngld": "-ngld",
-        "ctx": "-c",
-        "cache_type_k": "-ctk",
-        "cache_type_v": "-ctv",
-        "batch": "-b",
-        "ubatch": "-ub",
-        "threads": "-t",
-        "yes": "-y",
-        "n_predict": "-n",
-        "jobs": "-j",
-    }
-    for param in command(name).params:
-        if isinstance(param, click.Option) and param.name in short:
-            assert short[param.name] in param.opts
-
-
-@pytest.mark.parametrize("name", COMMANDS)
 def test_many_options_stand_in_sections_and_each_of_them_once(name: str) -> None:
     found = command(name)
     options = [param for param in found.params if isinstance(param, click.Option) and not param.hidden]

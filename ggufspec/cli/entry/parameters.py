@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,44 +61,24 @@ class FieldOption(click.Option):
 
     Args:
         option: what is known of it.
+        names: spellings, and the name of its value in click.
         is_many: the command takes several values.
         constant: of the spellings without a value, the one that this parameter is; None for the field itself.
-        written: of the spellings whose values llama.cpp writes in another form, the one that this is.
+        told: what click is told otherwise of this parameter.
     """
 
     def __init__(
-        self, option: Option, *, is_many: bool, constant: str | None = None, written: str | None = None
+        self,
+        option: Option,
+        names: Sequence[str],
+        *,
+        is_many: bool = False,
+        constant: str | None = None,
+        **told: Any,
     ) -> None:
         self.option, self.is_many, self.constant = option, is_many, constant
-        name = option.python_name
-        shared: dict[str, Any] = {"hidden": not option.names, "required": option.required}
-        shared["help"] = option.help
-        if constant is not None:
-            value, text = option.constant[constant]
-            shared |= {"help": text or option.help, "hidden": not text}
-            place = [*option.constant].index(constant)
-            super().__init__([*constant.split(), f"{name}__{place}"], flag_value=value, **shared)
-            return
-        if written is not None:
-            place = [*option.written].index(written)
-            kind = FieldType(option.written[written], None)
-            names = [*written.split(), f"{name}__written_{place}"]
-            super().__init__(names, type=kind, multiple=is_many, **(shared | {"hidden": True}))
-            return
-        spellings = [*option.names, *option.hidden, name]
-        if option.is_argument:
-            kind = FieldType(option.kind, option.complete)
-            names = [*option.hidden, f"{name}__{_NAMED}"]
-            super().__init__(names, type=kind, hidden=True, help="The argument, behind a name.")
-            return
-        if isinstance(option.kind, kinds.Flag):
-            default = None if "/" in option.names[0] else False
-            super().__init__(spellings, is_flag=True, default=default, **shared)
-            return
-        kind = FieldType(option.kind, option.complete, option.elsewhere)
-        if option.alone is not None:
-            shared |= {"is_flag": False, "flag_value": option.alone}
-        super().__init__(spellings, type=kind, multiple=is_many, callback=_join_values, **shared)
+        usual = {"help": option.help, "hidden": not option.names, "required": option.required}
+        super().__init__([*names], **{**usual, **told})
 
     @property
     def section(self) -> str:
@@ -178,16 +158,37 @@ def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
         if option.is_argument:
             yield FieldArgument(option, is_many=option.repeated)
             if option.hidden:
-                yield FieldOption(option, is_many=False)
+                kind, names = FieldType(option.kind, option.complete), (*option.hidden, f"{name}__{_NAMED}")
+                yield FieldOption(option, names, type=kind, hidden=True, help="The argument, behind a name.")
             continue
         is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
-        for constant in option.constant:
-            yield FieldOption(option, is_many=False, constant=constant)
-        for written in option.written:
-            yield FieldOption(option, is_many=is_many, written=written)
-        yield FieldOption(option, is_many=is_many)
+        yield from _other_spellings(option, is_many=is_many)
+        yield _field_option(option, is_many=is_many)
         if option.positional and not has_argument:
             yield FieldArgument(option, is_many=is_many)
+
+
+def _other_spellings(option: Option, *, is_many: bool) -> Iterator[FieldOption]:
+    """Yield the spellings of a field without a value, and those whose values llama.cpp writes otherwise."""
+    name = option.python_name
+    for place, (spelling, (value, text)) in enumerate(option.constant.items()):
+        about = {"flag_value": value, "help": text or option.help, "hidden": not text}
+        yield FieldOption(option, (*spelling.split(), f"{name}__{place}"), constant=spelling, **about)
+    for place, (spelling, kind) in enumerate(option.written.items()):
+        names = (*spelling.split(), f"{name}__written_{place}")
+        yield FieldOption(option, names, type=FieldType(kind, None), multiple=is_many, hidden=True)
+
+
+def _field_option(option: Option, *, is_many: bool) -> FieldOption:
+    """Return the option of a field under its own names."""
+    names = (*option.names, *option.hidden, option.python_name)
+    if isinstance(option.kind, kinds.Flag):
+        return FieldOption(option, names, is_flag=True, default=None if "/" in option.names[0] else False)
+    kind = FieldType(option.kind, option.complete, option.elsewhere)
+    alone = {} if option.alone is None else {"is_flag": False, "flag_value": option.alone}
+    return FieldOption(
+        option, names, is_many=is_many, type=kind, multiple=is_many, callback=_join_values, **alone
+    )
 
 
 def positional_source(ctx: click.Context, name: str) -> click.core.ParameterSource | None:
