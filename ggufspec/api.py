@@ -17,11 +17,7 @@ if TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ggufspec.forecast.planning import plan as plan
     from ggufspec.forecast.policies import policy as policy
     from ggufspec.forecast.whatif import whatif as whatif, whatif_served as whatif_served
-    from ggufspec.llama.build import (
-        build as build,
-        list_builds as list_builds,
-        remove_builds as remove_builds,
-    )
+    from ggufspec.llama.build import build as build, list_builds as list_builds
     from ggufspec.llama.logs import parse as parse
     from ggufspec.measure import bench as bench, demo as demo, plan_bench as plan_bench
     from ggufspec.modelfiles.api import check as check, convert as convert, fetch as fetch, suggest as suggest

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from itertools import chain
 
 
 def attach(module: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -19,22 +21,15 @@ def attach(module: str) -> tuple[Callable[[str], object], Callable[[], list[str]
     def homes() -> dict[str, str]:
         file = sys.modules[module].__file__
         assert file is not None
-        # Read line by line: to import ast or pathlib, or to compile patterns, takes longer than all of this.
-        with open(file, encoding="utf-8") as source:  # noqa: PTH123
-            block = source.read().partition("\nif TYPE_CHECKING:")[2]
+        with open(file, encoding="utf-8") as source:  # noqa: PTH123  # importing pathlib takes longer
+            tree = ast.parse(source.read())
         found: dict[str, str] = {}
-        home, is_open = "", False  # whether names in parentheses go on
-        for line in block.splitlines()[1:]:
-            if line and not line.startswith(" "):
-                break
-            words = line.partition("#")[0].strip()
-            if words.startswith("from "):
-                home, _, words = words.removeprefix("from ").partition(" import ")
-            elif not is_open:
-                continue
-            is_open = (is_open or words.startswith("(")) and ")" not in words
-            names = [part.split()[0] for part in words.strip("()").split(",") if part.strip()]
-            found |= dict.fromkeys(dir(import_module(home)) if names == ["*"] else names, home)
+        blocks = (block.body for block in tree.body if isinstance(block, ast.If))  # that of TYPE_CHECKING
+        for node in chain.from_iterable(blocks):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = [alias.name for alias in node.names]
+                all_names = dir(import_module(node.module)) if names == ["*"] else names
+                found |= dict.fromkeys(all_names, node.module)
         return found
 
     def load(name: str) -> object:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shlex
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -172,15 +171,8 @@ def explain(error: OSError, folder: Path, variable: str) -> tuple[str, str]:
         return "no space is left there", f"free some space, or set {variable} to a folder on another disk"
     if error.errno == errno.EFBIG:
         return "this shell limits the size of files", FILE_LIMIT_HINT
-    link = broken_link(folder)
-    if link is not None and error.errno == errno.ELOOP:
-        return f"the symbolic link {link} leads back to itself", f"remove the link, or {elsewhere}"
-    if link is not None:
-        target = Path(os.path.realpath(link))
-        return (
-            f"the symbolic link {link} leads to {target}, which does not exist",
-            f"make that folder (mkdir -p {shlex.quote(str(target))}), or {elsewhere}",
-        )
+    if (link := broken_link(folder)) is not None:
+        return f"the symbolic link {link} leads to no folder", f"make or mount that folder, or {elsewhere}"
     if error.errno == errno.ENOENT:
         return "it does not exist", elsewhere
     return error.strerror or str(error), f"set {variable} to a folder that can be read and written"

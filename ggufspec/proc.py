@@ -39,7 +39,6 @@ _KILL_POLL_S = 0.002
 _KILL_WAIT_S = 10.0  # for processes to end after SIGKILL; the kernel may be waiting for a device
 _LINE_END = re.compile(rb"\r?\n|\r(?!\n|\Z)")  # at the very end, a line feed may follow
 _MARK_AT = 3  # in the arguments of the shell
-_START_TICKS = 19  # position of ``starttime`` after the name, in /proc/self/stat; see proc_pid_stat(5)
 _TAIL_LINES = 200
 _BLOCK_BYTES = 512  # in which POSIX shells count file sizes
 MOST_CAPTURED_BYTES = 64 << 20
@@ -288,12 +287,9 @@ def replace_process(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal. Python names only the first and the last real-time signal."""
+    """Return the name of a signal; a number where Python has none, as for most real-time signals."""
     with suppress(ValueError):
         return signal.Signals(number).name
-    first, last = getattr(signal, "SIGRTMIN", None), getattr(signal, "SIGRTMAX", None)
-    if first is not None and last is not None and first < number < last:
-        return f"SIGRTMIN+{number - first}"
     return f"signal {number}"
 
 
@@ -388,17 +384,3 @@ def _completed(
         wall_s=wall_s,
         peak_rss_bytes=peak_rss_bytes,
     )
-
-
-def process_age_s() -> float | None:
-    """Return the seconds since this process was started; None where the system does not tell.
-
-    Linux counts them on the clock of the boot. psutil adds the time of the boot, which it knows to a second.
-    """
-    with suppress(OSError, ValueError, IndexError, AttributeError):
-        _, _, after_name = Path("/proc/self/stat").read_text().rpartition(")")
-        ticks = int(after_name.split()[_START_TICKS])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    with suppress(psutil.Error):
-        return time.time() - psutil.Process().create_time()
-    return None

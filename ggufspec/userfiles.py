@@ -20,13 +20,6 @@ from ggufspec.errors import DiskFullError, GgufspecError
 MOST_BYTES = 64 << 20
 """The most that is read of one file: every one of them is written by people, or holds prompts."""
 
-_KINDS = {
-    stat.S_IFDIR: "it is a folder",
-    stat.S_IFIFO: "it is a pipe, not a regular file",
-    stat.S_IFSOCK: "it is a socket, not a regular file",
-    stat.S_IFCHR: "it is a device, not a regular file",
-    stat.S_IFBLK: "it is a device, not a regular file",
-}
 # How a shell names a stream that is open already: ``-f /dev/stdin``, and ``-f <(COMMAND)`` as /dev/fd/63.
 _STREAM = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")
 _streams: dict[str, bytes] = {}  # a stream can be read once, and a command may ask for its prompts again
@@ -186,7 +179,7 @@ def require_room(needs: str, needed_bytes: int, folder: Path, free_bytes: int, h
 
 def _check_kind(status: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise UnsuitableFileError(_KINDS.get(stat.S_IFMT(status.st_mode), "it is not a regular file"), path)
+        raise UnsuitableFileError("it is not a regular file", path)
 
 
 def _read_limited(content: bytes, most_bytes: int, path: Path) -> bytes:

@@ -272,7 +272,6 @@ NAMED_OTHERWISE = {
     "bench": "sweep",
     "plan_bench": "sweep",
     "forecast_tuning": "tune",
-    "remove_builds": "build",
     "serving_command": "serve",
     "whatif_served": "whatif",
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @command_of(options.BuildOptions)
 def build(asked: options.BuildOptions) -> None:
-    """Build llama.cpp for this machine, or list and remove builds.
+    """Build llama.cpp for this machine, or list what is installed; `ggufspec cache prune` removes builds.
 
     A build contains the programs and the library. An existing build is reused. The source is verified before
     compiling, and the programs are tested afterwards. If the CUDA compiler is missing, it is installed from
@@ -34,7 +34,7 @@ def build(asked: options.BuildOptions) -> None:
     ggufspec build --prebuilt        the newest official archive, in seconds
     """
     if asked.listing and asked.cmake:
-        raise click.UsageError("--cmake chooses what is built; --list and --remove take no --cmake")
+        raise click.UsageError("--cmake chooses what is built; --list takes no --cmake")
     if asked.listing:
         from ggufspec.report.text import provenance
 
@@ -44,11 +44,7 @@ def build(asked: options.BuildOptions) -> None:
             echo("no llama.cpp was found; build it: ggufspec build", err=True)
         return
     with usage_errors():
-        if asked.remove:
-            for built in api.remove_builds(asked):
-                echo(f"removed {built.path}")
-        else:
-            echo(api.build(asked, sink=Terminal()).bin)
+        echo(api.build(asked, sink=Terminal()).bin)
 
 
 @command_of(options.DoctorOptions)

@@ -125,16 +125,9 @@ class Number(Kind):
     @property
     def bounds(self) -> str | None:
         """The range, such as ``0<=x<=1``."""
-        sign = "<" if self._is_open else "<="
-        match self.least, self.most:
-            case None, None:
-                return None
-            case least, None:
-                return f"x{sign.replace('<', '>')}{least}"
-            case None, most:
-                return f"x<={most}"
-            case least, most:
-                return f"{least}{sign}x<={most}"
+        low = "" if self.least is None else f"{self.least}{'<' if self._is_open else '<='}"
+        high = "" if self.most is None else f"<={self.most}"
+        return f"{low}x{high}" if low or high else None
 
     def parse(self, text: str) -> Any:
         """Return the number."""
@@ -162,12 +155,10 @@ class Count(Number):
 
     def parse(self, text: str) -> int:
         """Return the number."""
-        sign, digits = text[:1] == "-", text.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal()):
-            raise ValueError(f"{text!r} is not a whole number")
-        if len(digits) > len(str(_MOST)):
-            raise ValueError(f"{text} is more than {_MOST:,}")
-        number = -int(digits) if sign else int(digits)
+        try:
+            number = int(text)
+        except ValueError:  # also for thousands of digits
+            raise ValueError(f"{text!r} is not a whole number") from None
         self._check(number)
         if number > _MOST:
             raise ValueError(f"{text} is more than {_MOST:,}")

@@ -284,9 +284,6 @@ class BuildOptions(groups.BackendOption, groups.JobsOption, groups.AnswerOption,
         "several.",
     )
     listing: bool = option("--list", False, python=False, help="List builds and other installations.")
-    remove: bool = option(
-        "--remove", False, python=False, help="Remove the builds of --version, --backend or both."
-    )
     output: str = option(default="text", help="Format of --list.")
 
 

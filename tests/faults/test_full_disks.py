@@ -260,11 +260,11 @@ READERS: dict[str, Callable[[Path], object]] = {
 def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyarrow")
     os.mkfifo(tmp_path / name)
-    with pytest.raises(GgufspecError, match="it is a pipe, not a regular file"):
+    with pytest.raises(GgufspecError, match="it is not a regular file"):
         READERS[name](tmp_path / name)
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to("/dev/zero")
-    with pytest.raises(GgufspecError, match="it is a device, not a regular file"):
+    with pytest.raises(GgufspecError, match="it is not a regular file"):
         READERS[name](tmp_path / name)
 
 
@@ -272,7 +272,7 @@ def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path, name: str) -> Non
 def test_a_pipe_in_place_of_the_pairs_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     os.mkfifo(catalog.user_file())
-    assert "it is a pipe, not a regular file" in (catalog.read().unreadable or "")
+    assert "it is not a regular file" in (catalog.read().unreadable or "")
     assert "demo" in catalog.read().entries
 
 
@@ -282,8 +282,8 @@ def test_a_pipe_as_settings_is_refused_in_one_line(monkeypatch: pytest.MonkeyPat
     os.mkfifo(paths.config_file())
     done = shell.here("pairs")
     assert done.returncode == 1
-    assert "it is a pipe, not a regular file" in done.stderr
-    assert "it is a pipe" in shell.here("config", "set", "threads", "2").stderr
+    assert "it is not a regular file" in done.stderr
+    assert "it is not a regular file" in shell.here("config", "set", "threads", "2").stderr
 
 
 def test_a_large_file_is_refused(tmp_path: Path) -> None:

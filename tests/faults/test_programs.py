@@ -37,7 +37,7 @@ class Fault:
 
 FAULTS = {
     "@segfault": Fault(does="kill -SEGV $$", status="crashed", error="died of SIGSEGV"),
-    "@realtime": Fault(does="kill -37 $$", status="crashed", error="died of SIGRTMIN+3"),
+    "@realtime": Fault(does="kill -37 $$", status="crashed", error="died of signal 37"),
     "@abort": Fault(
         does="echo 'terminate called after throwing an instance of what' >&2; kill -ABRT $$",
         status="crashed",

@@ -201,32 +201,18 @@ def test_what_a_dead_build_left_is_swept_and_a_living_one_is_kept() -> None:
         assert (store.workplace("alive") / "object.o").exists()
 
 
-def test_remove_takes_the_selected_builds_alone() -> None:
-    make_build("a", version="1.0", backend="cpu")
-    make_build("b", version="1.0", backend="cuda")
-    damaged = make_build("c", version="2.0", backend="cpu")
-    (damaged.bin / "llama-server").unlink()
-    assert [built.path.name for built in store.remove("1.0", "cpu")] == ["a"]
-    assert [built.path.name for built in store.installed()] == ["b"]
-    assert not store.place("a").exists()
-    assert store.remove("3.0", None) == []
-    assert len(store.remove(None, "cuda")) == 1
-    assert [built.path.name for built in store.remove("2.0", None)] == ["c"]
-    assert not damaged.path.exists()
-
-
-def test_remove_does_not_follow_links(tmp_path: Path) -> None:
+def test_delete_does_not_follow_links(tmp_path: Path) -> None:
     built = make_build("a")
     outside = tmp_path / "outside"
     built.path.rename(outside)
     built.path.symlink_to(outside)
     with pytest.raises(BuildError, match="not a build of ggufspec"):
-        store.remove("1.0", None)
+        store.delete(store.place("a"))
     assert (outside / "bin" / "llama-server").exists()
 
 
-def test_remove_leaves_a_build_in_progress_alone() -> None:
+def test_delete_leaves_a_build_in_progress_alone() -> None:
     built = make_build("a")
     with store.try_lock("a"), pytest.raises(BuildError, match="being built"):
-        store.remove("1.0", None)
+        store.delete(store.place("a"))
     assert store.find_build("a") == built

@@ -251,7 +251,7 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
     [
         (None, "has no server"),
         (Behaviour(at_load="exit 3"), "exit code 3"),
-        (Behaviour(at_load="kill -37 $$"), "died of SIGRTMIN+3"),
+        (Behaviour(at_load="kill -37 $$"), "died of signal 37"),
         (Behaviour(ranks='["a list"]'), "cannot be read: Expected `object`, got `array`"),
         (Behaviour(ranks="not json"), "cannot be read: JSON is malformed"),
         (Behaviour(ranks='{"completion_probabilities": [{"top_logprobs": 5}]}'), "cannot be read: Expected"),

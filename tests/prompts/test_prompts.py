@@ -362,7 +362,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_files_without_end_are_refused() -> None:
-    with pytest.raises(GgufspecError, match="it is a device, not a regular file"):
+    with pytest.raises(GgufspecError, match="it is not a regular file"):
         prompts.load(Path("/dev/zero"))
 
 

@@ -159,7 +159,8 @@ def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
             yield FieldArgument(option, is_many=option.repeated)
             if option.hidden:
                 kind, names = FieldType(option.kind, option.complete), (*option.hidden, f"{name}__{_NAMED}")
-                yield FieldOption(option, names, type=kind, hidden=True, help="The argument, behind a name.")
+                about = {"hidden": True, "required": False, "help": "The argument, behind a name."}
+                yield FieldOption(option, names, type=kind, **about)
             continue
         is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
         yield from _other_spellings(option, is_many=is_many)

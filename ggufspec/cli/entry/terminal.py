@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +31,6 @@ T = TypeVar("T")
 
 READ_AS = "ggufspec.read_as"
 """The key of click's context for the command line that a pasted command was read as."""
-_LONGEST_START_S = 5.0  # of the interpreter; an older process runs other things beside this command
 
 
 class Terminal(Sink):
@@ -47,7 +45,7 @@ class Terminal(Sink):
         context = click.get_current_context(silent=True)
         level = verbosity.Verbosity() if context is None else verbosity.current(context)
         self.is_quiet = level.quiet
-        self.begun_s = _find_start(level.begun_s)
+        self.begun_s = level.begun_s
         self.describe_ended = describe_ended
         self.build_seconds: dict[str, float] = {}  # of each step
         self._shown: dict[type, object] = {}
@@ -125,15 +123,6 @@ def words_of_process() -> tuple[str, ...]:
 
     words = redaction.without_token_option(sys.argv)
     return tuple(os.fsencode(word).decode(errors="replace") for word in words)
-
-
-def _find_start(begun_s: float) -> float:
-    """Return when this process began, or the command where that is older."""
-    from ggufspec import proc  # `--help` starts faster without it
-
-    age_s = proc.process_age_s()
-    started_s = begun_s if age_s is None else time.monotonic() - age_s
-    return started_s if 0 <= begun_s - started_s <= _LONGEST_START_S else begun_s
 
 
 def print_survey(survey: hub.Survey, *, err: bool = True) -> None:

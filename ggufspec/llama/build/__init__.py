@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.build.ordering import build, list_builds, remove_builds, request_build, run_build
+from ggufspec.llama.build.ordering import build, list_builds, request_build, run_build

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from datetime import UTC, datetime
 
 from ggufspec import userfiles
@@ -13,7 +13,7 @@ from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.build.prebuilt import PrebuiltRequest
 from ggufspec.llama.install import Install, installs, store
 from ggufspec.llama.install.store import Built, Skipped
-from ggufspec.llama.source import LEGACY, choose_source
+from ggufspec.llama.source import choose_source
 from ggufspec.options import BuildOptions, takes
 from ggufspec.steps import SILENT, BuildProgress, BuildStep, Sink, relay
 
@@ -152,18 +152,3 @@ def _make(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Bui
 def list_builds() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
     """Return the usable llama.cpps of this machine, and those that cannot be used, with the reasons."""
     return installs.survey_installs()
-
-
-@takes(BuildOptions)
-def remove_builds(asked: BuildOptions) -> Sequence[Built]:
-    """Remove the builds of a version, of a backend, or of both, as ``ggufspec build --remove`` does.
-
-    Raises:
-        ValueError: the options name neither, or something that only a new build has.
-    """
-    if asked.cmake:
-        raise ValueError("--cmake chooses what is built; --list and --remove take no --cmake")
-    backend = None if asked.backend == _AUTO else asked.backend
-    if asked.version is None and backend is None:
-        raise ValueError("--remove needs --version, --backend or both")
-    return store.remove(LEGACY if asked.version == "legacy" else asked.version, backend)

@@ -193,7 +193,7 @@ def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
     }
     return tuple(
         f"it was built {setting}, and now {name} is {now.get(name, 'not set')}; "
-        "`ggufspec build --remove` and `ggufspec build` use what is set now"
+        "`ggufspec cache prune builds` and `ggufspec build` use what is set now"
         for name, setting in before.items()
     )
 

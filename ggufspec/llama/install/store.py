@@ -178,20 +178,6 @@ def installed() -> list[Built]:
     return sorted(intact, key=lambda built: built.built_at, reverse=True)
 
 
-def remove(version: str | None, backend: str | None) -> list[Built]:
-    """Remove the builds of a version, a backend or both, damaged ones included; return what was removed.
-
-    Raises:
-        BuildError: a folder is not one of ours, or is being built.
-    """
-    removed = []
-    for built in filter(None, map(_read, _folders())):
-        if version in {None, built.version} and backend in {None, built.backend}:
-            delete(built.path)
-            removed.append(built)
-    return removed
-
-
 def delete(folder: Path) -> None:
     """Remove one folder of the builds, whatever it contains.
 
