@@ -77,7 +77,7 @@ class FieldOption(click.Option):
         **told: Any,
     ) -> None:
         self.option, self.is_many, self.constant = option, is_many, constant
-        usual = {"help": option.help, "hidden": not option.names, "required": option.required}
+        usual: dict[str, Any] = {"help": option.help, "hidden": not option.names, "required": option.required}
         super().__init__([*names], **{**usual, **told})
 
     @property
@@ -159,8 +159,9 @@ def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
             yield FieldArgument(option, is_many=option.repeated)
             if option.hidden:
                 kind, names = FieldType(option.kind, option.complete), (*option.hidden, f"{name}__{_NAMED}")
-                about = {"hidden": True, "required": False, "help": "The argument, behind a name."}
-                yield FieldOption(option, names, type=kind, **about)
+                yield FieldOption(
+                    option, names, type=kind, required=False, hidden=True, help="The argument, behind a name."
+                )
             continue
         is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
         yield from _other_spellings(option, is_many=is_many)
@@ -173,7 +174,7 @@ def _other_spellings(option: Option, *, is_many: bool) -> Iterator[FieldOption]:
     """Yield the spellings of a field without a value, and those whose values llama.cpp writes otherwise."""
     name = option.python_name
     for place, (spelling, (value, text)) in enumerate(option.constant.items()):
-        about = {"flag_value": value, "help": text or option.help, "hidden": not text}
+        about: dict[str, Any] = {"flag_value": value, "help": text or option.help, "hidden": not text}
         yield FieldOption(option, (*spelling.split(), f"{name}__{place}"), constant=spelling, **about)
     for place, (spelling, kind) in enumerate(option.written.items()):
         names = (*spelling.split(), f"{name}__written_{place}")
@@ -186,7 +187,7 @@ def _field_option(option: Option, *, is_many: bool) -> FieldOption:
     if isinstance(option.kind, kinds.Flag):
         return FieldOption(option, names, is_flag=True, default=None if "/" in option.names[0] else False)
     kind = FieldType(option.kind, option.complete, option.elsewhere)
-    alone = {} if option.alone is None else {"is_flag": False, "flag_value": option.alone}
+    alone: dict[str, Any] = {} if option.alone is None else {"is_flag": False, "flag_value": option.alone}
     return FieldOption(
         option, names, is_many=is_many, type=kind, multiple=is_many, callback=_join_values, **alone
     )
