@@ -105,12 +105,11 @@ def _outside(spec: RunSpec, install: Install) -> float:
     argv = engines.make("inprocess", install).argv(spec)
     library, run = commandline.parse_command(argv[len(commandline.WORKER) :])
     assert run is not None
-    assert run.drafter is not None
     worker = Worker(library)
     with tempfile.TemporaryFile() as log:  # the library says much while it loads
         stderr = os.dup(2)
         os.dup2(log.fileno(), 2)
-        worker.answer(Prepare(target=run.target, drafters=(run.drafter,), threads=run.threads))
+        worker.answer(Prepare(target=run.target, drafters=run.drafters, threads=run.threads))
         os.dup2(stderr, 2)
         os.close(stderr)
     models = worker._models.values()  # noqa: SLF001  # nobody else wants to know

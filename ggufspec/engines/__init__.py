@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ggufspec import lazy
-from ggufspec.domain import ENGINES, DraftSampling, Method, Program, RunSpec, Sampling
+from ggufspec.domain import ENGINES, DraftSampling, Method, Program, Sampling
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
-    from ggufspec.engines.engine import BuildsEngine, Engine, Measurement, failure_error, keeps_loads
+    from ggufspec.engines.engine import (
+        BuildsEngine,
+        Engine,
+        Measurement,
+        failure_error,
+        keeps_loads,
+        program_for,
+    )
     from ggufspec.engines.inprocess import InprocessEngine
     from ggufspec.engines.library.selftest import Library
     from ggufspec.llama.install import Install
@@ -32,12 +39,6 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy.attach(__name__)  # a worker of `library` needs none of these
-
-
-def program_for(name: str, spec: RunSpec) -> Program:
-    """Return the program that an engine runs for a specification, or whose rules apply."""
-    drafting = ENGINES[name]
-    return drafting if spec.drafting is not None or drafting is Program.SERVER else Program.PLAIN
 
 
 def check_library(install: Install) -> Library:
@@ -189,11 +190,10 @@ def make(
             per_arm=per_arm,
             with_mtp=with_mtp,
         )
-    program = ENGINES[name]
-    if program is not Program.SERVER:
+    if ENGINES[name] is not Program.SERVER:
         from ggufspec.engines.binary import BinaryEngine
 
-        return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
+        return BinaryEngine(install=install, name=name, timeout_s=timeout_s)
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client is slow to import
 
     return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)

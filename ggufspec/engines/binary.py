@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ggufspec import proc, temporary
 from ggufspec.domain import Failure, Program, RunSpec, Sample, Status
-from ggufspec.engines.engine import Engine, Measurement, read_log
+from ggufspec.engines.engine import Engine, Measurement, program_for, read_log
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, flush_variables, program_environment
@@ -25,16 +25,15 @@ class BinaryEngine(Engine):
 
     install: Install
     name: str = "binary"
-    drafting_program: Program = Program.TREE
     timeout_s: float | None = None
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the command of one run, ready to paste into a shell."""
-        return commands.argv(spec, self.install, program=self._program(spec))
+        return commands.argv(spec, self.install, program=program_for(self.name, spec))
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once in an empty folder, without the user's llama.cpp settings."""
-        program = self._program(spec)
+        program = program_for(self.name, spec)
         with temporary.folder() as scratch:
             prompt_file = None
             if commands.needs_file(spec.prompt.text):
@@ -44,9 +43,6 @@ class BinaryEngine(Engine):
             return run_program(
                 argv, spec, self.install, log, program=program, scratch=scratch, timeout_s=self.timeout_s
             )
-
-    def _program(self, spec: RunSpec) -> Program:
-        return Program.PLAIN if spec.drafting is None else self.drafting_program
 
 
 def run_program(
@@ -83,12 +79,10 @@ def run_program(
             timeout_s=timeout_s,
             most_file_bytes=MOST_LOG_BYTES,
         )
-    except Failure as failure:
+    except (Failure, ChildCrashedError) as error:
+        failure = error if isinstance(error, Failure) else Failure(Status.FAILED, error.message)
         sample = Sample(status=failure.status, program=program)
         return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.reason)
-    except ChildCrashedError as failure:
-        sample = Sample(status=Status.FAILED, program=program)
-        return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)
     sample = read_log(err.read_bytes(), program)
     status, error = judge_run(completed, sample, err)
     text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)

@@ -116,6 +116,12 @@ class Measurement:
     load: int | None = None
 
 
+def program_for(name: str, spec: RunSpec) -> Program:
+    """Return the program that an engine runs for a specification, or whose rules apply."""
+    drafting = ENGINES[name]
+    return drafting if spec.drafting is not None or drafting is Program.SERVER else Program.PLAIN
+
+
 def keeps_loads(name: str) -> bool:
     """Return whether the engine of that name makes several runs with one load; False for unknown names."""
     return name in ENGINES.keys() - OWN_PROCESSES

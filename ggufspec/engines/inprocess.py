@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ggufspec.domain import (
     NO_PROMPT,
@@ -28,7 +29,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.engines import rereading
-from ggufspec.engines.engine import Engine, Measurement, Pool, as_drafter, with_placement
+from ggufspec.engines.engine import Engine, Measurement, Pool, as_drafter, program_for, with_placement
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
 from ggufspec.engines.library.messages import (
     DEFAULT_LIMITS,
@@ -42,9 +43,9 @@ from ggufspec.engines.library.messages import (
     RecordedTrace,
     ScoreRun,
     TextScores,
+    TextTask,
     TraceRun,
     WorkerReply,
-    WorkerRequest,
     WorkerRun,
 )
 from ggufspec.engines.library.selftest import check_library
@@ -54,6 +55,7 @@ from ggufspec.llama.command import drafter_devices
 from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import workers
 
+R = TypeVar("R")
 _ALL_LAYERS = 999  # more than any model has
 _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 
@@ -113,31 +115,24 @@ class InprocessEngine(Engine):
         key = self.load_key(spec)
         try:
             worker = self._worker(key, spec)
-            loads = self._drafters(spec, drafters)
-            return worker.prepare(self._target(spec), loads, spec.threads, self.timeout_s) or 0.0
+            loads = self._target(spec), self._drafters(spec, drafters)
+            return worker.prepare(*loads, spec.threads, self.timeout_s) or 0.0
         finally:
             self._workers.drop_unusable(key)
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once, in the target's worker, which is started first if necessary."""
         out, err = log.with_suffix(".out"), log.with_suffix(".err")
-        run = self._run(spec)
-        drafters = (run.drafter,) if run.drafter is not None else ()
-        exchange = self._ask(spec, run, run.target, drafters)
-        record = exchange.reply.to_json() if isinstance(exchange.reply, LibraryRecord) else ""
+        exchange = self._ask(spec, self._run(spec))
+        record, error = "", None
+        if exchange.failure is not None:
+            sample, error = _failed(spec, exchange.failure), exchange.failure.reason
+        else:
+            assert isinstance(exchange.reply, LibraryRecord)
+            record, sample = exchange.reply.to_json(), rereading.read_record(exchange.reply)
+            error = None if sample.status is Status.OK else "the drafter proposed nothing"
         out.write_text(record, encoding="utf-8", newline="\n")
         err.write_bytes(exchange.log)
-        sample = Sample(
-            status=Status.SUMMARY_LOST,
-            program=Program.PLAIN if spec.drafting is None else Program.SIMPLE,
-            n_draft=spec.drafting.n_max if spec.drafting else None,
-        )
-        error: str | None = None
-        if exchange.failure is not None:
-            sample, error = replace(sample, status=exchange.failure.status), exchange.failure.reason
-        else:
-            sample = rereading.read_record(LibraryRecord.from_json(out.read_text(encoding="utf-8")))
-            error = None if sample.status is Status.OK else "the drafter proposed nothing"
         return Measurement(
             sample=replace(
                 with_placement(sample, exchange.load, exchange.drafter_load),
@@ -174,21 +169,9 @@ class InprocessEngine(Engine):
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
         """
-        run = TraceRun(
-            target=self._target(spec),
-            drafters=self._drafters(spec, drafters),
-            prompt=spec.prompt.text,
-            n_predict=spec.n_predict,
-            threads=spec.threads,
-            sampling=spec.sampling,
-            writing=writing,
-            limits=limits,
-            program=program,
-            twice=twice,
-        )
-        reply = self._request(spec, run)
-        assert isinstance(reply, RecordedTrace)
-        return reply
+        task = self._task(spec, drafters)
+        how: dict[str, Any] = {"writing": writing, "limits": limits, "program": program, "twice": twice}
+        return self._request(spec, TraceRun(**task, **how), RecordedTrace)
 
     def curve(
         self,
@@ -211,19 +194,9 @@ class InprocessEngine(Engine):
         Raises:
             Failure: as for ``trace``, or the deepest round does not fit into the context.
         """
-        run = CurveRun(
-            target=self._target(spec),
-            drafters=self._drafters(spec, drafters),
-            text=spec.prompt.text,
-            threads=spec.threads,
-            batches=tuple(batches),
-            depths=tuple(depths),
-            repeats=repeats,
-            sampling=spec.sampling,
-        )
-        reply = self._request(spec, run)
-        assert isinstance(reply, Curve)
-        return reply
+        task = self._task(spec, drafters)
+        run = CurveRun(**task, batches=tuple(batches), depths=tuple(depths), repeats=repeats)
+        return self._request(spec, run, Curve)
 
     def score(self, spec: RunSpec, answer: tuple[int, ...] | str, *, ended: bool) -> TextScores:
         """Let the target score every token of a text; see ScoreRun.
@@ -236,17 +209,7 @@ class InprocessEngine(Engine):
         Raises:
             Failure: the target does not load, the library fails, or the text does not fit into the context.
         """
-        run = ScoreRun(
-            target=self._target(spec),
-            prompt=spec.prompt.text,
-            answer=answer,
-            ended=ended,
-            threads=spec.threads,
-            sampling=spec.sampling,
-        )
-        reply = self._request(spec, run)
-        assert isinstance(reply, TextScores)
-        return reply
+        return self._request(spec, ScoreRun(**self._task(spec), answer=answer, ended=ended), TextScores)
 
     def experts(self, spec: RunSpec, answer: tuple[int, ...]) -> ExpertChoices:
         """Return which experts the target uses for each token of a text; nothing is timed.
@@ -258,25 +221,30 @@ class InprocessEngine(Engine):
         Raises:
             Failure: the target does not load, or the library fails, such as for want of memory.
         """
-        run = ExpertRun(
-            target=self._target(spec), prompt=spec.prompt.text, answer=answer, threads=spec.threads
-        )
-        reply = self._request(spec, run)
-        assert isinstance(reply, ExpertChoices)
-        return reply
+        return self._request(spec, ExpertRun(**self._task(spec), answer=answer), ExpertChoices)
 
-    def _request(self, spec: RunSpec, run: TraceRun | ScoreRun | ExpertRun | CurveRun) -> WorkerReply | None:
-        drafters = run.drafters if isinstance(run, TraceRun | CurveRun) else ()
-        exchange = self._ask(spec, run, run.target, drafters)
+    def _task(self, spec: RunSpec, drafters: Sequence[ModelFile] = ()) -> dict[str, Any]:
+        """Return what every request says: the fields of ``TextTask``."""
+        return {
+            "target": self._target(spec),
+            "drafters": self._drafters(spec, drafters),
+            "prompt": spec.prompt.text,
+            "n_predict": spec.n_predict,
+            "threads": spec.threads,
+            "sampling": spec.sampling,
+        }
+
+    def _request(self, spec: RunSpec, task: TextTask, expected: type[R]) -> R:
+        exchange = self._ask(spec, task)
         if exchange.failure is not None:
             exchange.failure.log = exchange.log
             raise exchange.failure
+        assert isinstance(exchange.reply, expected)
         return exchange.reply
 
-    def _ask(
-        self, spec: RunSpec, request: WorkerRequest, target: ModelLoad, drafters: Sequence[ModelLoad]
-    ) -> _Exchange:
+    def _ask(self, spec: RunSpec, task: TextTask) -> _Exchange:
         """Load the models in the run's worker and send it a request; a usable worker is kept."""
+        target, drafters = task.target, task.drafters
         key = self.load_key(spec)
         exchange = _Exchange(started_s=time.perf_counter())
         worker: HostedWorker | None = None
@@ -286,7 +254,7 @@ class InprocessEngine(Engine):
                 exchange.load_number = worker.number
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
-                exchange.reply = worker.ask(request, timeout_s=self.timeout_s)
+                exchange.reply = worker.ask(task, timeout_s=self.timeout_s)
                 if isinstance(exchange.reply, LibraryRecord):
                     exchange.reply = replace(exchange.reply, load_s=load_s)
             except Failure as failure:
@@ -354,15 +322,9 @@ class InprocessEngine(Engine):
                 f"the engine {self.name} drafts only with a draft model, not by {spec.drafting.chain}",
                 "use `--engine server` or `--engine binary-simple`",
             )
-        return WorkerRun(
-            target=self._load(spec.model, spec.own_offload, spec),
-            drafter=None if drafter is None else self._drafters(spec, (drafter,))[0],
-            prompt=spec.prompt.text,
-            n_predict=spec.n_predict,
-            threads=spec.threads,
-            sampling=spec.sampling,
-            drafting=spec.drafting,
-        )
+        task = self._task(spec, () if drafter is None else (drafter,))
+        own = {"target": self._load(spec.model, spec.own_offload, spec)}
+        return WorkerRun(**task | own, drafting=spec.drafting)
 
     def _drafters(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> tuple[ModelLoad, ...]:
         offload = spec.offload.drafter_as_target
@@ -415,6 +377,14 @@ def _layers(layers: Layers, install: Install, *, remote: bool) -> int | None:
     if layers == "auto":
         return 0 if install.gpu is False and not remote else None
     return _ALL_LAYERS if layers == "all" else layers
+
+
+def _failed(spec: RunSpec, failure: Failure) -> Sample:
+    return Sample(
+        status=failure.status,
+        program=program_for("inprocess", spec),
+        n_draft=spec.drafting.n_max if spec.drafting else None,
+    )
 
 
 def _place(install: Install) -> Path:

@@ -15,7 +15,8 @@ from typing import Any
 from ggufspec import temporary
 from ggufspec.domain import ENGINES, Failure, Program, RunSpec, Sample, Status
 from ggufspec.engines.binary import run_program
-from ggufspec.engines.server.response import body, note, parse_response, send
+from ggufspec.engines.engine import program_for
+from ggufspec.engines.server.response import Parsed, body, note, parse_response, send
 from ggufspec.engines.server.serving import start_served
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands, flags
@@ -67,7 +68,7 @@ def program_of(engine: str, spec: RunSpec, install: Install) -> Program:
     """Return the program that shows what an engine measured; of the library, the server or a small one."""
     if ENGINES[engine] is Program.SERVER or (engine == "inprocess" and Program.SERVER in install.programs):
         return Program.SERVER
-    return Program.PLAIN if spec.drafting is None else ENGINES[engine]
+    return program_for(engine, spec)
 
 
 def split_options(words: Sequence[str], listed: options.ListedFlags) -> list[tuple[str, ...]]:
@@ -118,55 +119,44 @@ def run_reduced(
         )
         asked = body(spec, per_request=True, may_draft=spec.drafting is not None, caches=False)
         request = {name: value for name, value in asked.items() if name not in dropped}
-        if isinstance(server, Failure):
-            return _failed(argv, request, server, server.log)
-        with closing(server):
-            return _ask(server, argv, spec, request, timeout_s)
+        try:
+            parsed, log = _ask(server, spec, request, timeout_s)
+        except Failure as failure:
+            sample = Sample(status=failure.status, program=Program.SERVER)
+            parsed, log = Parsed(sample=sample, remark=failure.reason), failure.log
+        return ReducedRun(argv=argv, request=request, sample=parsed.sample, error=parsed.remark, log=log)
     if commands.needs_file(spec.prompt.text):
         raise GgufspecError("the prompt is too long for a command", "show it with a shorter one")
     argv = without(commands.argv(spec, install, program=program))
     with temporary.folder() as scratch:
-        log = scratch / "run"
+        log_file = scratch / "run"
         measured = run_program(
-            argv, spec, install, log, program=program, scratch=scratch, timeout_s=timeout_s
+            argv, spec, install, log_file, program=program, scratch=scratch, timeout_s=timeout_s
         )
-        logged = log.with_suffix(".err")
-        return ReducedRun(
-            argv=argv,
-            request=None,
-            sample=measured.sample,
-            error=measured.error,
-            log=logged.read_bytes() if logged.exists() else b"",
-        )
+        written = log_file.with_suffix(".err")
+        log = written.read_bytes() if written.exists() else b""
+    return ReducedRun(argv=argv, request=None, sample=measured.sample, error=measured.error, log=log)
 
 
 def _ask(
-    server: Server, argv: tuple[str, ...], spec: RunSpec, request: Mapping[str, Any], timeout_s: float | None
-) -> ReducedRun:
-    record = io.StringIO()
-    drafting = spec.drafting
-    note(
-        record,
-        run={} if drafting is None else {"n_draft": drafting.n_max, "method": drafting.method.value},
-        request=request,
-    )
-    try:
-        send(server, request, record, timeout_s=timeout_s)
-        ended = server.death()
-    except Failure as failure:
-        ended = failure
-    if ended is not None:
-        return _failed(argv, request, ended, server.log.read_bytes())
-    parsed = parse_response(record.getvalue())
-    return ReducedRun(
-        argv=argv,
-        request=request,
-        sample=parsed.sample,
-        error=parsed.remark,
-        log=server.read_log(until=b"total time ="),
-    )
+    server: Server | Failure, spec: RunSpec, request: Mapping[str, Any], timeout_s: float | None
+) -> tuple[Parsed, bytes]:
+    """Return what a server answers and logs, and end it.
 
-
-def _failed(argv: tuple[str, ...], request: Mapping[str, Any], failure: Failure, log: bytes) -> ReducedRun:
-    sample = Sample(status=failure.status, program=Program.SERVER)
-    return ReducedRun(argv=argv, request=request, sample=sample, error=failure.reason, log=log)
+    Raises:
+        Failure: it does not serve, or does not answer; with its log.
+    """
+    if isinstance(server, Failure):
+        raise server
+    record, drafting = io.StringIO(), spec.drafting
+    run = {} if drafting is None else {"n_draft": drafting.n_max, "method": drafting.method.value}
+    note(record, run=run, request=request)
+    with closing(server):
+        try:
+            send(server, request, record, timeout_s=timeout_s)
+            if (death := server.death()) is not None:
+                raise death
+        except Failure as failure:
+            failure.log = server.log.read_bytes()
+            raise
+        return parse_response(record.getvalue()), server.read_log(until=b"total time =")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ggufspec.domain import ENGINES, MethodCounts, Program, Round, RunResult, Sample, Status
 from ggufspec.engines.binary import generated_text
-from ggufspec.engines.engine import as_drafter, median_gap, read_log
+from ggufspec.engines.engine import as_drafter, median_gap, program_for, read_log
 from ggufspec.engines.library.messages import LibraryRecord
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
@@ -39,7 +39,7 @@ def reread_run(run: RunResult, out: bytes, err: bytes) -> Sample:
 
         sample = response.parse_response(out.decode(errors="replace")).sample
     else:
-        sample = read_log(err, Program.PLAIN if run.spec.drafting is None else ENGINES[run.engine])
+        sample = read_log(err, program_for(run.engine, run.spec))
         prompt = run.spec.prompt.text
         text = generated_text(out.decode(errors="replace"), prompt) if prompt else None
         sample = replace(sample, text=text)
@@ -80,12 +80,8 @@ def count_methods(logs: Iterable[bytes]) -> Iterator[tuple[MethodCounts, ...] | 
 
 
 def _reread_library(run: RunResult, out: bytes) -> Sample:
-    from ggufspec.engines.library.messages import LibraryRecord
-
     if not out.strip():  # the run failed
-        return Sample(
-            status=Status.SUMMARY_LOST, program=Program.PLAIN if run.spec.drafting is None else Program.SIMPLE
-        )
+        return Sample(status=Status.SUMMARY_LOST, program=program_for(run.engine, run.spec))
     try:
         return read_record(LibraryRecord.from_json(out.decode(errors="replace")))
     except (ValueError, ArithmeticError, RecursionError) as error:

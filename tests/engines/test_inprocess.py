@@ -27,6 +27,7 @@ from ggufspec.domain import (
     Program,
     Role,
     Round,
+    Sample,
     Sampling,
     Status,
 )
@@ -81,8 +82,7 @@ def install(tmp_path: Path) -> Install:
 
 
 def _engine(install: Install, script: str, *, timeout_s: float = 20.0) -> InprocessEngine:
-    command = ("/bin/sh", "-c", script)
-    return InprocessEngine(install=install, timeout_s=timeout_s, command=command)
+    return InprocessEngine(install=install, timeout_s=timeout_s, command=("/bin/sh", "-c", script))
 
 
 @pytest.mark.parametrize(
@@ -183,21 +183,21 @@ def test_a_worker_that_lets_its_channel_go_is_replaced(install: Install, tmp_pat
             assert not shell.alive(pids)
 
 
-def test_workers_get_no_settings(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
-    look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; exit 1'
+def test_workers_get_no_settings_and_no_secrets(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ("HF_TOKEN", "OPENAI_API_KEY", "PYTHON_REGISTRY_PASSWORD", "GGML_TOKEN", "MY_DATABASE")
+    for name, value in {
+        "LLAMA_ARG_N_PREDICT": "1",
+        "OMP_NUM_THREADS": "3",
+        **dict.fromkeys(secrets, "s3cret"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; env >&2; exit 1'
     with _engine(install, look) as engine:
         engine.measure(values.spec(), tmp_path / "log")
-    assert (tmp_path / "log.err").read_text() == "files: 0 settings: 0 C.UTF-8\n"
-
-
-def test_workers_get_no_secrets(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_TOKEN", "OPENAI_API_KEY", "PYTHON_REGISTRY_PASSWORD", "GGML_TOKEN", "MY_DATABASE"):
-        monkeypatch.setenv(name, "s3cret")
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    with _engine(install, "env >&2; exit 1") as engine:
-        engine.measure(values.spec(), tmp_path / "log")
     log = (tmp_path / "log.err").read_text()
+    assert log.startswith("files: 0 settings: 0 C.UTF-8\n")
     assert "OMP_NUM_THREADS=3" in log
     assert "s3cret" not in log
 
@@ -263,8 +263,15 @@ def test_each_arm_can_have_a_worker_of_its_own(install: Install, tmp_path: Path)
         assert numbers == loads
 
 
+def _reread(record: LibraryRecord) -> Sample:
+    """The sample of a record, which survives its file."""
+    again = LibraryRecord.from_json(record.to_json())
+    assert again == record
+    return rereading.read_record(again)
+
+
 def test_a_plain_record_is_a_plain_programs_sample() -> None:
-    sample = rereading.read_record(PLAIN)
+    sample = _reread(PLAIN)
     assert (sample.status, sample.program) == (Status.OK, Program.PLAIN)
     assert (sample.n_draft, sample.n_drafted, sample.accept_rate, sample.rounds) == (None,) * 4
     assert sample.decoded == 3
@@ -273,7 +280,7 @@ def test_a_plain_record_is_a_plain_programs_sample() -> None:
 
 
 def test_a_drafting_record_is_a_simple_programs_sample() -> None:
-    sample = rereading.read_record(DRAFTED)
+    sample = _reread(DRAFTED)
     assert (sample.status, sample.program, sample.n_draft) == (Status.OK, Program.SIMPLE, 3)
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (4, 2, 3)
     assert sample.rounds == (Round(3, 2), Round(0, 0), Round(1, 0))
@@ -281,25 +288,18 @@ def test_a_drafting_record_is_a_simple_programs_sample() -> None:
     assert (sample.draft_s, sample.verify_s) == pytest.approx((0.08, 0.09))
     assert (sample.decoded, sample.load_ms) == (5, None)
     assert sample.itl_s == pytest.approx(0.05)
-
-
-def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
     nothing = replace(DRAFTED, rounds=DRAFTED.rounds[1:2])
-    assert rereading.read_record(nothing).status is Status.DRAFTING_INACTIVE
-    assert rereading.read_record(replace(nothing, p_min=0.7)).status is Status.OK
-
-
-@pytest.mark.parametrize("record", [PLAIN, DRAFTED], ids=["plain", "drafted"])
-def test_records_survive_their_files(record: LibraryRecord) -> None:
-    assert LibraryRecord.from_json(record.to_json()) == record
+    assert _reread(nothing).status is Status.DRAFTING_INACTIVE
+    assert _reread(replace(nothing, p_min=0.7)).status is Status.OK
 
 
 @pytest.mark.parametrize("drafts", [True, False])
 def test_a_command_describes_its_run(drafts: bool) -> None:
     load = ModelLoad(path="/m/t.gguf", context_tokens=777, gpu_layers=3, kv_type="q8_0", ubatch_tokens=64)
+    drafter = replace(load, path="/m/d.gguf", gpu_layers=None, kv_type="q4_0", rpc=("a:50052",))
     run = WorkerRun(
         target=load,
-        drafter=replace(load, path="/m/d.gguf", gpu_layers=None) if drafts else None,
+        drafters=(drafter,) if drafts else (),
         prompt="--not a flag\n",
         n_predict=9,
         threads=2,

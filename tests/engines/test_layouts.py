@@ -35,6 +35,7 @@ sees_size = pytest.mark.skipif(
 )
 
 NEWEST = layouts()[0]
+WITHOUT_MEMORY = [name for name in NEEDED if name != "llama_get_memory"]
 
 
 def _load(folder: Path, model: Sequence[Field] = MODEL, context: Sequence[Field] = CONTEXT) -> ctypes.CDLL:
@@ -172,31 +173,25 @@ def _declared(struct: str, fields: Sequence[Field]) -> str:
     return f"    struct {struct} {{\n{lines}    }};\n"
 
 
-def test_what_is_no_library_is_refused_in_one_line(install: Install) -> None:
-    with pytest.raises(NoInstallError, match=r"it does not load: .*libllama\.so") as caught:
-        engines.check_library(install)
-    assert "\n" not in caught.value.message
-
-
-def test_a_library_that_lacks_a_function_is_refused_by_its_name(install: Install) -> None:
-    others = [name for name in NEEDED if name != "llama_get_memory"]
-    compile_source(library_source(functions=others), install.root)
-    with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
-        engines.check_library(install)
-
-
-def test_a_library_that_crashes_is_refused_and_harms_nobody(install: Install) -> None:
+def test_what_cannot_be_used_is_refused_in_one_line_and_harms_nobody(install: Install) -> None:
     crash = "__attribute__((constructor)) static void end(void) { abort(); }\n"
-    compile_source(library_source(more=crash), install.root)
-    with pytest.raises(NoInstallError, match="its test ended with SIGABRT while loading it and comparing"):
-        engines.check_library(install)
+    for source, reason in (
+        (None, r"it does not load: .*libllama\.so"),
+        (library_source(functions=WITHOUT_MEMORY), "it lacks llama_get_memory"),
+        (library_source(more=crash), "its test ended with SIGABRT while loading it and comparing"),
+    ):
+        selftest._examine.cache_clear()
+        if source is not None:
+            compile_source(source, install.root)
+        with pytest.raises(NoInstallError, match=reason) as caught:
+            engines.check_library(install)
+        assert "\n" not in caught.value.message
 
 
 def test_the_answer_is_kept_with_the_librarys_digest(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [name for name in NEEDED if name != "llama_get_memory"]
-    compile_source(library_source(functions=others), install.root)
+    compile_source(library_source(functions=WITHOUT_MEMORY), install.root)
     with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
         engines.check_library(install)
     selftest._examine.cache_clear()
@@ -211,8 +206,8 @@ def test_the_answer_is_kept_with_the_librarys_digest(
             engines.check_library(replace(install, root=copy.parent))
         assert caught.value.message == f"the engine inprocess cannot use {copy}: it lacks llama_get_memory"
     selftest._examine.cache_clear()
-    compile_source(library_source(functions=others[1:]), install.root)
-    with pytest.raises(NoInstallError, match=f"it lacks {others[0]}"):
+    compile_source(library_source(functions=WITHOUT_MEMORY[1:]), install.root)
+    with pytest.raises(NoInstallError, match=f"it lacks {WITHOUT_MEMORY[0]}"):
         engines.check_library(install)
 
 

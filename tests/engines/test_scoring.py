@@ -95,6 +95,7 @@ def _margins(
     run = ScoreRun(
         target=ModelLoad(path="target.gguf", context_tokens=100),
         prompt=prompt,
+        n_predict=0,
         answer=answer,
         ended=ended,
         threads=1,

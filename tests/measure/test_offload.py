@@ -185,7 +185,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
     spec = values.spec(Role.DRAFTING, draft=3)
     run = WorkerRun(
         target=load,
-        drafter=replace(load, path="/m/d.gguf", rpc=(), devices=("CUDA1",), cpu_moe=2),
+        drafters=(replace(load, path="/m/d.gguf", rpc=(), devices=("CUDA1",), cpu_moe=2),),
         prompt="p",
         n_predict=9,
         threads=2,

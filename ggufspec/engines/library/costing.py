@@ -7,22 +7,12 @@ Python between evaluations.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, islice
-from typing import NamedTuple
 
 from ggufspec.domain import Failure, Status
-from ggufspec.engines.library.heads import (
-    BlockHead,
-    ChainedHead,
-    Drafter,
-    LoadedHead,
-    States,
-    read,
-    read_block,
-)
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, LoadedHead
 from ggufspec.engines.library.messages import Curve, CurveRun, RoundPart, Timing
 from ggufspec.engines.library.model import Model
 
@@ -46,33 +36,19 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
     if deepest > target.n_context:
         reason = f"rounds at a depth of {max(run.depths)} tokens do not fit into {target.n_context}"
         raise Failure(Status.PROMPT_TOO_LONG, reason)
-    tokens = [*islice(cycle(target.vocabulary.tokens(run.text)), deepest)]
+    tokens = [*islice(cycle(target.vocabulary.tokens(run.prompt)), deepest)]
     for model in (target, *drafters):
         model.use_threads(run.threads)
         model.clear()
-    before = {
-        position: drafter.first_state()
-        for position, drafter in enumerate(drafters)
-        if isinstance(drafter, ChainedHead)
-    }
     target.use_sampling(run.sampling)
     order = random.Random(_SEED)  # noqa: S311  # not for secrets
     timings: list[Timing] = []
     filled = 0
     for depth in sorted(run.depths):
         target.evaluate(tokens[filled:depth], filled)
-        for position, drafter in enumerate(drafters):
-            if isinstance(drafter, Model):
-                drafter.evaluate(tokens[filled:depth], filled)
-            else:
-                target.forget(filled)
-                with drafter.attached():
-                    if isinstance(drafter, ChainedHead):
-                        before[position] = read(
-                            target, drafter, tokens[filled:depth], filled, before[position]
-                        )
-                    else:
-                        read_block(target, drafter, tokens[filled:depth], filled)
+        for drafter in drafters:
+            with drafter.attached():
+                drafter.read(tokens[filled:depth], filled)
             drafter.wait()
         target.wait()
         filled = depth
@@ -86,28 +62,17 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
                 if not drafters:  # drafts from the text, too, differ in length
                     timings.append(passes[0][0]._replace(part=RoundPart.RESIZE))
             for position, drafter in enumerate(drafters):
-                work = _round_of(drafter, before.get(position))
-                time_round = partial(_time_round, target, drafter, position, work)
-                with drafter.attached() if isinstance(drafter, LoadedHead) else nullcontext():
+                time_round = partial(_time_round, target, drafter, position, tokens, depth)
+                with drafter.attached():
                     if isinstance(drafter, LoadedHead):
-                        time_round(tokens, depth, 1)  # the target makes room for its states
-                    timings += _time_rounds(time_round, position, tokens, depth, batches)
+                        time_round(1)  # the target makes room for its states
+                    for size in batches:
+                        first, *others = (time_round(size) for _ in range(1 + _IN_A_ROW))
+                        timings += (timing for parts in others for timing in parts)
+                        batches_s = sum(timing.seconds for timing in first if timing.part in _BATCHES)
+                        timings.append(Timing(RoundPart.RESIZE, position, size, depth, batches_s))
     target.use_sampling(None)
     return Curve(timings=tuple(timings))
-
-
-def _time_rounds(
-    time_round: Callable[[Sequence[int], int, int], tuple[Timing, ...]],
-    position: int,
-    tokens: Sequence[int],
-    depth: int,
-    batches: Sequence[int],
-) -> Iterator[Timing]:
-    for size in batches:
-        first, *others = (time_round(tokens, depth, size) for _ in range(1 + _IN_A_ROW))
-        yield from (timing for parts in others for timing in parts)
-        batches_s = sum(timing.seconds for timing in first if timing.part in _BATCHES)
-        yield Timing(RoundPart.RESIZE, position, size, depth, batches_s)
 
 
 def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) -> tuple[Timing, ...]:
@@ -120,80 +85,20 @@ def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) ->
     )
 
 
-class _TimedRound(NamedTuple):
-    """What a drafter does in a round, of these tokens, at this depth, with a target batch of this size."""
-
-    draft: Callable[[Sequence[int], int, int], None]
-    absorb: Callable[[Sequence[int], int, int], None]
-
-
-def _round_of(drafter: Drafter, before: States | None) -> _TimedRound:
-    """Return what a drafter does in a round.
-
-    A model and a head that drafts token by token read the verified batch again, the head with the states of
-    all its tokens, and without the entry that its draft left valid. A head that drafts a block reads the
-    states alone.
-
-    Args:
-        drafter: what drafts.
-        before: for a head that drafts token by token, the state of the token before the round.
-    """
-    match drafter:
-        case Model():
-
-            def draft(tokens: Sequence[int], depth: int, size: int) -> None:
-                for at in range(depth, depth + _steps(size)):
-                    drafter.step(tokens[at], at)
-                    drafter.choose(0)
-                drafter.forget(depth)
-
-            def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
-                drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
-
-        case ChainedHead():
-            assert before is not None
-            kept = 1 if drafter.first_kept else 0
-
-            def draft(tokens: Sequence[int], depth: int, size: int) -> None:
-                state = before
-                for at in range(depth, depth + _steps(size)):
-                    _, state = drafter.step(tokens[at], at, state)
-                    drafter.choose()
-                drafter.forget(depth + kept)
-
-            def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
-                states = [before, *drafter.states(size)]
-                drafter.absorb(tokens[depth + kept : depth + size], depth + kept, states[kept:size])
-
-        case BlockHead():
-
-            def draft(tokens: Sequence[int], depth: int, size: int) -> None:
-                drafted = min(_steps(size), drafter.longest)
-                drafter.draft(tokens[depth], depth, drafted)
-                drafter.choose_all(drafted)
-                drafter.forget(depth)
-
-            def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
-                drafter.absorb(drafter.features(size), depth)
-
-    return _TimedRound(draft, absorb)
-
-
 def _time_round(
     target: Model,
     drafter: Drafter,
     position: int,
-    work: _TimedRound,
     tokens: Sequence[int],
     depth: int,
     size: int,
 ) -> tuple[Timing, ...]:
     """Time a round whose target batch has ``size`` tokens, then roll it back."""
     target_s, drafter_s = target.busy_s, drafter.busy_s
-    work.draft(tokens, depth, size)
+    _draft(drafter, tokens, depth, size)
     drafted_s = drafter.busy_s
     chosen_s = _verify(target, tokens, depth, size)
-    work.absorb(tokens, depth, size)
+    _absorb(drafter, tokens, depth, size)
     target.forget(depth)
     drafter.forget(depth)
     return (
@@ -202,6 +107,44 @@ def _time_round(
         Timing(RoundPart.VERIFY, position, size, depth, target.busy_s - target_s - chosen_s),
         Timing(RoundPart.CHOOSE, position, size, depth, chosen_s),
     )
+
+
+def _draft(drafter: Drafter, tokens: Sequence[int], depth: int, size: int) -> None:
+    """Let a drafter evaluate and choose the draft before a batch of this size."""
+    places = range(depth, depth + _steps(size))
+    match drafter:
+        case BlockHead():
+            drafted = min(len(places), drafter.longest)
+            drafter.draft(tokens[depth], depth, drafted)
+            drafter.choose_all(drafted)
+            drafter.forget(depth)
+        case ChainedHead():
+            state = drafter.state
+            for at in places:
+                _, state = drafter.step(tokens[at], at, state)
+                drafter.choose()
+            drafter.forget(depth + drafter.kept)
+        case Model():
+            for at in places:
+                drafter.step(tokens[at], at)
+                drafter.choose()
+            drafter.forget(depth)
+
+
+def _absorb(drafter: Drafter, tokens: Sequence[int], depth: int, size: int) -> None:
+    """Let a drafter read the verified batch.
+
+    A model and a head that drafts token by token read its tokens again, the head with the states of all of
+    them, and without the entry that its draft left valid. A head that drafts a block reads the states alone.
+    """
+    match drafter:
+        case BlockHead():
+            drafter.absorb(drafter.features(size), depth)
+        case ChainedHead():
+            kept, states = drafter.kept, [drafter.state, *drafter.states(size)]
+            drafter.absorb(tokens[depth + kept : depth + size], depth + kept, states[kept:size])
+        case Model():
+            drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
 
 
 def _steps(size: int) -> int:

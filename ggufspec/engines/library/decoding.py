@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from ggufspec.domain import Drafting, Failure, Status
 from ggufspec.engines.library.drafting import Chooser, ProposedDraft, make_chooser, propose
-from ggufspec.engines.library.messages import LibraryRecord, RoundRecord, WorkerRun
+from ggufspec.engines.library.heads import Drafter
+from ggufspec.engines.library.messages import LibraryRecord, RoundRecord, TextTask
 from ggufspec.engines.library.model import Model
 
 
-def write(target: Model, drafter: Model | None, run: WorkerRun) -> LibraryRecord:
-    """Generate one text.
+def write(
+    target: Model, drafters: Sequence[Drafter], run: TextTask, drafting: Drafting | None = None
+) -> LibraryRecord:
+    """Generate one text, with one drafter or with the target alone.
 
     Raises:
         Failure: it does not fit into the context, or the model's logits are NaN.
@@ -26,13 +29,15 @@ def write(target: Model, drafter: Model | None, run: WorkerRun) -> LibraryRecord
     started = perf_counter()
     prompt = target.vocabulary.tokens(run.prompt)
     check_room(target, prompt, run.n_predict)
-    for model in filter(None, (target, drafter)):
+    for model in (target, *drafters):
         model.use_threads(run.threads)
         model.clear()
     chooser = make_chooser(run.sampling, target.vocabulary.n_tokens)
-    if drafter is None:
+    if drafting is None:
         return _write_alone(target, chooser, prompt, run.n_predict, started)
-    return _write_together(target, drafter, chooser, prompt, run, started)
+    (drafter,) = drafters
+    assert isinstance(drafter, Model), "heads draft in llama-server alone"
+    return _write_together(target, drafter, chooser, prompt, run.n_predict, drafting, started)
 
 
 def check_room(target: Model, prompt: Sequence[int], n_predict: int) -> None:
@@ -132,9 +137,14 @@ def kept_tokens(played: PlayedRound, ends: Callable[[int], bool]) -> list[int]:
 
 
 def _write_together(
-    target: Model, drafter: Model, chooser: Chooser, prompt: Sequence[int], run: WorkerRun, started: float
+    target: Model,
+    drafter: Model,
+    chooser: Chooser,
+    prompt: Sequence[int],
+    n_predict: int,
+    drafting: Drafting,
+    started: float,
 ) -> LibraryRecord:
-    assert run.drafting is not None
     ends = target.vocabulary.ends
     *seen, last = prompt
     for model in (target, drafter):
@@ -148,20 +158,18 @@ def _write_together(
     tokens: list[int] = []
     rounds: list[RoundRecord] = []
     arrivals: list[float] = []
-    while n_generated <= run.n_predict and not ended:
-        room = min(target.n_context - at - 2, run.n_predict - n_generated - 1)
-        size = (
-            min(run.drafting.n_max, room) if room > 0 else run.drafting.n_max
-        )  # as speculative-simple: no limit without room
-        played = run_round(target, drafter, chooser, last, at, size, run.drafting)
+    while n_generated <= n_predict and not ended:
+        room = min(target.n_context - at - 2, n_predict - n_generated - 1)
+        # as speculative-simple: no limit without room
+        size = min(drafting.n_max, room) if room > 0 else drafting.n_max
+        played = run_round(target, drafter, chooser, last, at, size, drafting)
         new = kept_tokens(played, ends)
         at += len(new)
         n_generated += len(new)
         last = new[-1]
         for token in new:
             tokens.append(token)
-            if ends(token):
-                ended = True
+            if ended := ends(token):
                 break
         target.forget(at)
         drafter.forget(at)
@@ -180,8 +188,8 @@ def _write_together(
         )
     gen_s = perf_counter() - begun
     return LibraryRecord(
-        n_draft=run.drafting.n_max,
-        p_min=run.drafting.p_min,
+        n_draft=drafting.n_max,
+        p_min=drafting.p_min,
         prompt_tokens=len(prompt),
         prompt_s=begun - started,
         ttft_s=rounds[0].at_s,

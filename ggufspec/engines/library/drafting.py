@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +28,12 @@ class ProposedDraft:
     distributions: list[Distribution]
 
 
-class Chooser(Protocol):
-    """A way to choose tokens from logits."""
+class Greedy:
+    """Always chooses the likeliest token."""
 
     def first(self, logits: Logits) -> int:
         """Return the next token, from logits of shape (vocabulary,)."""
+        return likeliest(logits)
 
     def draft(
         self, logits: Logits, top: int, top_probability: float
@@ -45,6 +45,7 @@ class Chooser(Protocol):
             top: its likeliest token.
             top_probability: its confidence in that token.
         """
+        return top, top_probability, None
 
     def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
         """Return how many drafted tokens are accepted, and the token after them.
@@ -53,23 +54,6 @@ class Chooser(Protocol):
             logits: the target's, shape (drafted + 1, vocabulary).
             draft: the proposed tokens.
         """
-
-
-class Greedy:
-    """Always chooses the likeliest token."""
-
-    def first(self, logits: Logits) -> int:
-        """Return the likeliest token."""
-        return likeliest(logits)
-
-    def draft(
-        self, logits: Logits, top: int, top_probability: float
-    ) -> tuple[int, float, Distribution | None]:
-        """Return the likeliest token."""
-        return top, top_probability, None
-
-    def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
-        """Accept tokens up to the first that is not the target's likeliest."""
         for position, token in enumerate(draft.tokens):
             target_token = likeliest(logits[position])
             if target_token != token:
@@ -106,6 +90,9 @@ class Exact:
         q = np.asarray(draft.distributions, dtype=p.dtype).reshape(len(draft.tokens), p.shape[1])
         verified = exact.verify(p, q, draft.tokens, self._random)
         return int(verified.n_accepted), int(verified.token)
+
+
+Chooser = Greedy | Exact
 
 
 def make_chooser(sampling: Sampling, n_vocab: int) -> Chooser:

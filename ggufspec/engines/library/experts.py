@@ -11,7 +11,7 @@ from typing import Any
 
 from ggufspec.engines.library.llama_h import Llama
 from ggufspec.engines.library.messages import ExpertChoices, ExpertRun
-from ggufspec.engines.library.model import OUTPUTS, Model, Threadpools
+from ggufspec.engines.library.model import Model, read_in_batches
 
 _CHOSEN = b"ffn_moe_topk-"  # before the layer's number: build_moe_ffn in llama.cpp's src/llama-graph.cpp
 _Callback = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
@@ -28,12 +28,13 @@ class _TensorShape(ctypes.Structure):
     )
 
 
-def trace_experts(lib: Llama, threadpools: Threadpools, target: Model, run: ExpertRun) -> ExpertChoices:
+def trace_experts(target: Model, run: ExpertRun) -> ExpertChoices:
     """Evaluate a text in a second context of the target, and keep what its routers choose.
 
     Raises:
         Failure: there is no memory for another context, or the text does not fit into it.
     """
+    lib = target.lib
     chosen: dict[int, list[tuple[int, ...]]] = {}
 
     def observe(tensor: int, is_question: bool, _: Any) -> bool:
@@ -46,16 +47,14 @@ def trace_experts(lib: Llama, threadpools: Threadpools, target: Model, run: Expe
 
     callback = _Callback(observe)  # as long as this name lives, llama.cpp may call it
     address = ctypes.cast(callback, ctypes.c_void_p).value
-    model = Model(lib, threadpools, run.target, threads=run.threads, handle=target.handle, cb_eval=address)
+    model = Model(lib, run.target, threads=run.threads, handle=target.handle, cb_eval=address)
     try:
         prompt = model.vocabulary.tokens(run.prompt)
         model.evaluate(prompt[:-1], 0)
         chosen.clear()
-        text, first = (*prompt, *run.answer), len(prompt) - 1
-        for start in range(first, len(text) - 1, OUTPUTS):
-            # the last layer evaluates only tokens whose logits are wanted, so that all of them are
-            piece = text[start : min(start + OUTPUTS, len(text) - 1)]
-            model.evaluate(piece, start, outputs=len(piece))
+        # the last layer evaluates only tokens whose logits are wanted, so that all of them are
+        for _ in read_in_batches(model, (*prompt, *run.answer), len(prompt) - 1):
+            pass
         model.wait()
     finally:
         model.free_context()

@@ -89,6 +89,19 @@ class _ChainParams(ctypes.Structure):
     _fields_ = (("no_perf", _FLAG),)
 
 
+class _ThreadpoolParams(ctypes.Structure):
+    """struct ggml_threadpool_params."""
+
+    _fields_ = (
+        ("cpumask", _FLAG * 512),  # GGML_MAX_N_THREADS
+        ("n_threads", ctypes.c_int),
+        ("prio", ctypes.c_int),
+        ("poll", _COUNT),
+        ("strict_cpu", _FLAG),
+        ("paused", _FLAG),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class StructLayout:
     """The structs of parameters as builds have them from ``since`` on, until the next layout.
@@ -210,6 +223,22 @@ class Llama:
     def __init__(self, functions: ctypes.CDLL, layout: StructLayout) -> None:
         self._functions = functions
         self.layout = layout
+        self._threadpools: dict[int, Any] = {}  # by their number of threads
+
+    def use_threads(self, context: Any, threads: int) -> None:
+        """Let a context evaluate with so many threads.
+
+        They are kept between evaluations, as llama.cpp's own programs do; without OpenMP the library would
+        otherwise start new ones for every evaluation. All contexts share them: no two evaluate at a time.
+        """
+        self.llama_set_n_threads(context, threads, threads)
+        if not hasattr(self, "ggml_threadpool_new"):  # a plug-in backend does not export it
+            return
+        if threads not in self._threadpools:
+            params = _ThreadpoolParams()
+            self.ggml_threadpool_params_init(ctypes.byref(params), threads)
+            self._threadpools[threads] = self.ggml_threadpool_new(ctypes.byref(params))
+        self.llama_attach_threadpool(context, self._threadpools[threads], None)
 
     def __getattr__(self, name: str) -> Any:
         """Return a function.

@@ -63,15 +63,24 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerRun:
-    """Generate one text, with a drafter or with the target alone."""
+class TextTask:
+    """What every request about a text says: the loaded models, the prompt, and how the target goes on.
+
+    ``n_predict`` is the most tokens that are generated. ``sampling`` is how the target chooses them.
+    """
 
     target: ModelLoad
-    drafter: ModelLoad | None
+    drafters: tuple[ModelLoad, ...] = ()
     prompt: str
     n_predict: int
     threads: int
     sampling: Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRun(TextTask):
+    """Generate one text, with one drafter or with the target alone."""
+
     drafting: Drafting | None
 
 
@@ -152,7 +161,7 @@ Of a hundred normally distributed movements the largest is 2.5 standard deviatio
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceRun:
+class TraceRun(TextTask):
     """Let the target generate one text, and let every drafter evaluate it.
 
     With ``writing`` (the index of a drafter, and a draft size), that drafter drafts while the text is
@@ -161,12 +170,6 @@ class TraceRun:
     ``twice``, a greedy text with near-ties is written token by token and in batches, see RecordedTrace.
     """
 
-    target: ModelLoad
-    drafters: tuple[ModelLoad, ...]
-    prompt: str
-    n_predict: int
-    threads: int
-    sampling: Sampling
     writing: tuple[int, int] | None = None
     limits: DraftLimits = DEFAULT_LIMITS
     program: Program = Program.SIMPLE
@@ -247,19 +250,15 @@ class RecordedTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreRun:
+class ScoreRun(TextTask):
     """Let the target look at a text that is known already, all of it in a few batches.
 
     ``answer`` is what was written after the prompt: tokens, or text where nobody told the tokens. ``ended``
     says that the writer ended it there; else it was cut.
     """
 
-    target: ModelLoad
-    prompt: str
     answer: tuple[int, ...] | str
     ended: bool
-    threads: int
-    sampling: Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,13 +276,10 @@ class TextScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpertRun:
+class ExpertRun(TextTask):
     """Let the target read a text that it wrote after a prompt, and tell which experts each token uses."""
 
-    target: ModelLoad
-    prompt: str
     answer: tuple[int, ...]
-    threads: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,22 +294,17 @@ class ExpertChoices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveRun:
+class CurveRun(TextTask):
     """Time rounds of every size at every depth, in the order in which runs mix them.
 
     ``batches``: sizes of the target's batch in tokens (the round's first token and its draft). ``depths``:
-    tokens in the caches before the round, taken from ``text``, which is repeated as needed. Each of the
-    ``repeats`` gives two samples. ``sampling``: how the target chooses its tokens.
+    tokens in the caches before the round, taken from the prompt, which is repeated as needed. Each of the
+    ``repeats`` gives two samples.
     """
 
-    target: ModelLoad
-    drafters: tuple[ModelLoad, ...]
-    text: str
-    threads: int
     batches: tuple[int, ...]
     depths: tuple[int, ...]
     repeats: int
-    sampling: Sampling
 
 
 class RoundPart(StrEnum):
@@ -354,5 +345,5 @@ class Refusal:
     reason: str
 
 
-WorkerRequest = Prepare | WorkerRun | TraceRun | ScoreRun | ExpertRun | CurveRun
+WorkerRequest = Prepare | TextTask
 WorkerReply = Prepared | LibraryRecord | RecordedTrace | TextScores | ExpertChoices | Curve | Refusal

@@ -7,11 +7,12 @@ Parameters that differ from the defaults of llama.h are those that llama.cpp's p
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, wraps
 from itertools import takewhile
 from time import perf_counter
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,64 +126,115 @@ Logits = NDArray[np.float32]
 _EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # common/common.h: LLM_FFN_EXPS_REGEX
 _NOTHING = "none"
 _registered: set[str] = set()  # addresses of workers; the library keeps them as long as its process
-_MOST_CORES = 512  # GGML_MAX_N_THREADS
 
 
-class Model:
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+def timed(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Add the seconds of a method of a ``LoadedContext`` to its ``busy_s``; what it calls counts once."""
+
+    @wraps(method)
+    def measured(self: LoadedContext, *args: P.args, **kwargs: P.kwargs) -> R:
+        before_s, begun = self.busy_s, perf_counter()
+        result = method(self, *args, **kwargs)
+        self.busy_s = before_s + perf_counter() - begun
+        return result
+
+    return measured
+
+
+class LoadedContext:
     """A model and a context of one sequence, whose cache holds the tokens evaluated so far.
 
     Attributes:
+        lib: the library.
         path: the file.
         handle: llama.cpp's model.
         context: llama.cpp's context.
-        vocabulary: converts text to tokens and back.
-        n_context: size of the cache in tokens.
-        n_window: tokens of the sliding window of some layers; 0 where all layers see the whole context.
         n_ubatch: most tokens that are evaluated at once.
         busy_s: seconds spent in llama.cpp so far, evaluating, sampling and rolling back.
     """
 
-    def __init__(
-        self,
-        lib: Llama,
-        threadpools: Threadpools,
-        load: ModelLoad,
-        *,
-        threads: int,
-        handle: Any = None,
-        **settings: Any,
-    ) -> None:
-        """Load, unless ``handle`` is a loaded model, and warm up; ``settings`` are those of ``make_context``.
+    def __init__(self, lib: Llama, load: ModelLoad, *, threads: int, handle: Any, **settings: Any) -> None:
+        """Load, unless ``handle`` is a loaded model; ``settings`` are those of ``make_context``.
 
         Raises:
             Failure: the library cannot load the model, or cannot create a context of that size.
         """
         self.busy_s = 0.0
+        self.lib = lib
         self.path = load.path
-        self._lib = lib
-        self._threadpools = threadpools
-        self._threads = 0
         self.handle = handle or open_model(lib, load)
         self.context = make_context(lib, self.handle, load, **settings)
-        self._memory = lib.llama_get_memory(self.context)
-        self.vocabulary = ModelVocabulary(lib, self.handle)
-        self.n_context = int(lib.llama_n_ctx(self.context))
-        self.n_window = int(lib.llama_model_n_swa(self.handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self.context))
-        self._n_batch = int(lib.llama_n_batch(self.context))
-        self._logits = lib.llama_get_logits
+        self._memory = lib.llama_get_memory(self.context)
         self._sampler = make_sampler(lib, None)
-        self._views: dict[int, Logits] = {}
-        self._fill_batch()
+        self._threads = 0
         self.use_threads(threads)
-        self._warm_up()
 
     def use_threads(self, threads: int) -> None:
         """Set the number of threads for evaluations."""
         if threads != self._threads:
-            self._lib.llama_set_n_threads(self.context, threads, threads)
-            self._threadpools.attach(self.context, threads)
+            self.lib.use_threads(self.context, threads)
             self._threads = threads
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        self.lib.llama_memory_clear(self._memory, True)
+
+    @timed
+    def wait(self) -> None:
+        """Return when all evaluations are done."""
+        self.lib.llama_synchronize(self.context)
+
+    @timed
+    def forget(self, at: int) -> None:
+        """Remove the tokens from a position on from the cache."""
+        self.lib.llama_memory_seq_rm(self._memory, 0, max(0, at), -1)
+
+    @timed
+    def choose(self, position: int = 0) -> int:
+        """Sample a token at an output of the last evaluation, as programs do; see ``use_sampling``."""
+        return int(self.lib.llama_sampler_sample(self._sampler, self.context, position))
+
+    def use_sampling(self, sampling: Sampling | None) -> None:
+        """Sample as llama.cpp's programs sample the target's tokens; None for the drafter's sampler."""
+        self.lib.llama_sampler_free(self._sampler)
+        self._sampler = make_sampler(self.lib, sampling)
+
+
+class Model(LoadedContext):
+    """A model that evaluates tokens: a target, or a drafter that needs no other model.
+
+    Attributes:
+        vocabulary: converts text to tokens and back.
+        n_context: size of the cache in tokens.
+        n_window: tokens of the sliding window of some layers; 0 where all layers see the whole context.
+        rolls_back: whether the cache can be rolled back token by token, unlike that of recurrent models.
+    """
+
+    def __init__(
+        self, lib: Llama, load: ModelLoad, *, threads: int, handle: Any = None, **settings: Any
+    ) -> None:
+        """Load and warm up; see ``LoadedContext``."""
+        super().__init__(lib, load, threads=threads, handle=handle, **settings)
+        self.vocabulary = ModelVocabulary(lib, self.handle)
+        self.n_context = int(lib.llama_n_ctx(self.context))
+        self.n_window = int(lib.llama_model_n_swa(self.handle))
+        self._n_batch = int(lib.llama_n_batch(self.context))
+        self._views: dict[int, Logits] = {}
+        self._fill_batch()
+        self._warm_up()
+
+    def attached(self) -> AbstractContextManager[None]:
+        """Return a context in which the model can draft; a head has a use for one."""
+        return nullcontext()
+
+    def read(self, tokens: Sequence[int], at: int) -> None:
+        """Evaluate tokens of a text from position ``at`` on, which the target has evaluated."""
+        self.evaluate(tokens, at)
 
     def step(self, token: int, at: int) -> Logits:
         """Evaluate one token at a position; return its logits, shape (vocabulary,)."""
@@ -212,37 +264,13 @@ class Model:
 
     def rows(self, count: int) -> Logits:
         """Return the logits of the last evaluation, shape (count, vocabulary), valid until the next one."""
-        address = self._logits(self.context)
+        address = self.lib.llama_get_logits(self.context)
         view = self._views.get(address)
         if view is None:
             size = OUTPUTS * self.vocabulary.n_tokens
             flat = np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
             view = self._views[address] = flat.reshape(OUTPUTS, -1)
         return view[:count]
-
-    def use_sampling(self, sampling: Sampling | None) -> None:
-        """Sample as llama.cpp's programs sample the target's tokens; None for the drafter's sampler."""
-        self._lib.llama_sampler_free(self._sampler)
-        self._sampler = make_sampler(self._lib, sampling)
-
-    def choose(self, position: int) -> int:
-        """Sample a token at an output of the last evaluation; see ``use_sampling``."""
-        begun = perf_counter()
-        token = int(self._lib.llama_sampler_sample(self._sampler, self.context, position))
-        self.busy_s += perf_counter() - begun
-        return token
-
-    def forget(self, at: int) -> None:
-        """Remove the tokens from a position on from the cache."""
-        begun = perf_counter()
-        self._lib.llama_memory_seq_rm(self._memory, 0, at, -1)
-        self.busy_s += perf_counter() - begun
-
-    def wait(self) -> None:
-        """Return when all evaluations are done."""
-        begun = perf_counter()
-        self._lib.llama_synchronize(self.context)
-        self.busy_s += perf_counter() - begun
 
     def check_rollback(self) -> None:
         """Raise a Failure if the cache cannot be rolled back token by token, as with recurrent models."""
@@ -277,11 +305,10 @@ class Model:
         self._wanteds[wanted_from:count] = 1
         self._decode(count)
 
+    @timed
     def _decode(self, count: int) -> None:
         self._batch.n_tokens = count
-        begun = perf_counter()
-        code = self._lib.llama_decode(self.context, self._batch)
-        self.busy_s += perf_counter() - begun
+        code = self.lib.llama_decode(self.context, self._batch)
         if code == _NO_SLOT:
             reason = f"prompt and answer do not fit into the context of {self.n_context} tokens"
             raise Failure(Status.PROMPT_TOO_LONG, reason)
@@ -290,20 +317,29 @@ class Model:
 
     def _warm_up(self) -> None:
         """Read all weights once, and test whether the cache can be rolled back."""
-        token = max(0, self._lib.llama_vocab_bos(self._lib.llama_model_get_vocab(self.handle)))
+        token = max(0, self.lib.llama_vocab_bos(self.lib.llama_model_get_vocab(self.handle)))
         self.evaluate([token, token], 0, outputs=2)
         self.rows(2)
-        self.rolls_back = bool(self._lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
+        self.rolls_back = bool(self.lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
         self.clear()
         self.wait()
 
     def free_context(self) -> None:
         """Give the context's memory back; nothing can be evaluated any more."""
-        self._lib.llama_free(self.context)
+        self.lib.llama_free(self.context)
 
-    def clear(self) -> None:
-        """Empty the cache."""
-        self._lib.llama_memory_clear(self._memory, True)
+
+def read_in_batches(
+    model: Model, text: Sequence[int], first: int, *, size: int = OUTPUTS
+) -> Iterator[tuple[Logits, int]]:
+    """Evaluate a text from a position on, in batches; yield each token's logits and the token after it.
+
+    The last token is not evaluated: none follows it.
+    """
+    for start in range(first, len(text) - 1, size):
+        batch = text[start : min(start + size, len(text) - 1)]
+        model.evaluate(batch, start, outputs=len(batch))
+        yield from zip(model.rows(len(batch)), text[start + 1 :], strict=False)
 
 
 def open_model(lib: Llama, load: ModelLoad) -> Any:
@@ -345,10 +381,8 @@ def make_context(lib: Llama, model: Any, load: ModelLoad, **settings: Any) -> An
             raise Failure(Status.FAILED, f"the library does not support the cache type {load.kv_type}")
         params.type_k = params.type_v = cache_type
         if load.kv_type not in _FLOAT_TYPES:
-            if hasattr(params, "flash_attn_type"):
-                params.flash_attn_type = FLASH_ATTENTION_ON
-            else:  # before llama.cpp b6325
-                params.flash_attn = True
+            params.flash_attn_type = FLASH_ATTENTION_ON
+            params.flash_attn = True  # its name before llama.cpp b6325
     for name, value in settings.items():
         setattr(params, name, value)
     context = lib.llama_init_from_model(model, params)
@@ -372,43 +406,6 @@ def make_sampler(lib: Llama, sampling: Sampling | None) -> Any:
     for link in (*links, lib.llama_sampler_init_dist(1)):
         lib.llama_sampler_chain_add(chain, link)
     return chain
-
-
-class _Params(ctypes.Structure):
-    """struct ggml_threadpool_params."""
-
-    _fields_ = (
-        ("cpumask", ctypes.c_bool * _MOST_CORES),
-        ("n_threads", ctypes.c_int),
-        ("prio", ctypes.c_int),
-        ("poll", ctypes.c_uint32),
-        ("strict_cpu", ctypes.c_bool),
-        ("paused", ctypes.c_bool),
-    )
-
-
-class Threadpools:
-    """Threads that are kept between evaluations, as llama.cpp's own programs do.
-
-    Without OpenMP the library would otherwise start new threads for every evaluation. There is one pool per
-    number of threads, shared by all contexts, which never evaluate at the same time.
-    """
-
-    def __init__(self, lib: Llama) -> None:
-        self._pools: dict[int, int] = {}
-        self._lib = lib
-        self._can_keep = hasattr(lib, "ggml_threadpool_new")  # a plug-in backend does not export it
-
-    def attach(self, context: Any, threads: int) -> None:
-        """Attach the pool with so many threads to a context, if the library can create one."""
-        if not self._can_keep:
-            return
-        pool = self._pools.get(threads)
-        if pool is None:
-            params = _Params()
-            self._lib.ggml_threadpool_params_init(ctypes.byref(params), threads)
-            pool = self._pools[threads] = self._lib.ggml_threadpool_new(ctypes.byref(params))
-        self._lib.llama_attach_threadpool(context, pool, None)
 
 
 class _Override(ctypes.Structure):

@@ -36,7 +36,7 @@ from ggufspec.engines.library.messages import (
     RecordedTrace,
     TraceRun,
 )
-from ggufspec.engines.library.model import Logits, Model, Threadpools
+from ggufspec.engines.library.model import Logits, Model
 from ggufspec.engines.library.worker import Worker
 from ggufspec.engines.library.worker_process import worker_environment
 from ggufspec.errors import NoInstallError
@@ -155,7 +155,7 @@ def check(folder: Path) -> Iterator[str]:
         yield f"{STEP}loading it and comparing its parameters"
         library = load_library(folder)
         yield f"{STEP}loading the embedded model"
-        model = Model(library, Threadpools(library), _load("target.gguf"), threads=1)
+        model = Model(library, _load("target.gguf"), threads=1)
         prompt, answer = model.vocabulary.tokens(_PROMPT), model.vocabulary.continuation(_ANSWER.encode())
         problem = yield from _compare(model, prompt, answer or [])
     except Failure as failure:

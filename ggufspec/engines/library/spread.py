@@ -9,13 +9,12 @@ So it is measured: the same tokens are evaluated in batches of several sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, States
-from ggufspec.engines.library.model import LIKELIEST, Logits, Model
+from ggufspec.engines.library.heads import BlockHead, ChainedHead
+from ggufspec.engines.library.model import LIKELIEST, Logits, Model, read_in_batches
 
 _PLACES = 32  # tokens of a text at which logits are compared; more hardly raise the largest difference
 _SIZES = (1, 2, 8)  # of batches: kernels differ for one token, for few and for many
@@ -57,75 +56,44 @@ def model_spread(model: Model, text: Sequence[int], first: int) -> float:
         text: tokens.
         first: where the tokens begin at which logits are compared.
     """
-    piece = text[first : first + _PLACES]
+    compared = text[: first + _PLACES + 1]
     model.clear()
     model.evaluate(text[:first], 0)
     looks = []
     for size in _SIZES:
         model.forget(first)
-        rows = []
-        for start in range(0, len(piece), size):
-            batch = piece[start : start + size]
-            model.evaluate(batch, first + start, outputs=len(batch))
-            rows += [row.copy() for row in model.rows(len(batch))]
-        looks.append(rows)
+        looks.append([row.copy() for row, _ in read_in_batches(model, compared, first, size=size)])
     return _largest(looks)
 
 
-def chained_spread(
-    head: ChainedHead, target: Model, text: Sequence[int], first: int, before: States
-) -> float:
+def chained_spread(head: ChainedHead, text: Sequence[int], first: int) -> float:
     """Return the same of a head that drafts token by token, from the target's states in other batches.
 
     Args:
-        head: attached to the target; both caches hold the tokens before ``first``, and do so afterwards.
-        target: whose states it reads.
+        head: attached to its target; both caches hold the tokens before ``first``, and do so afterwards.
         text: tokens.
         first: where the tokens begin at which logits are compared.
-        before: the target's state of the token before.
     """
-    looks = [_look(head, target, text, first, before, size) for size in _SIZES]
+    looks = [_look(head, text, first, size) for size in _SIZES]
     return _largest(looks)
 
 
-def _look(
-    head: ChainedHead, target: Model, text: Sequence[int], first: int, before: States, size: int
-) -> list[Logits]:
+def _look(head: ChainedHead, text: Sequence[int], first: int, size: int) -> list[Logits]:
     """Return the head's logits from states in batches of a size, and forget what was read."""
     rows: list[Logits] = []
-    state, end = before, min(first + _PLACES, len(text))
+    state, end = head.state, min(first + _PLACES, len(text))
     for start in range(first, end, size):
         batch = text[start : min(start + size, end)]
-        target.evaluate(batch, start)
-        states = head.states(len(batch))
-        for row_number, at in enumerate(range(start, start + len(batch))):
+        head.target.evaluate(batch, start)
+        for at, following in enumerate(head.states(len(batch)), start):
             rows.append(head.step(text[at], at, state)[0].copy())
-            state = states[row_number]
-    target.forget(first)
+            state = following
+    head.target.forget(first)
     head.forget(first)
     return rows
 
 
-class LikelyLogits(NamedTuple):
-    """The likeliest tokens at one place, and their logits."""
-
-    tokens: NDArray[np.intp]
-    logits: Logits
-
-    @classmethod
-    def read(cls, row: Logits) -> LikelyLogits:
-        """Return those of one row."""
-        count = min(LIKELIEST, len(row))
-        tokens = np.argpartition(row, -count)[-count:]
-        return cls(tokens, row[tokens])
-
-    def moved(self, row: Logits) -> float:
-        """Return by how much the difference of two of them is another one in a row."""
-        moved = row[self.tokens] - self.logits
-        return float(moved.max() - moved.min())
-
-
-def block_spread(head: BlockHead, target: Model, text: Sequence[int], first: int, size: int) -> float:
+def block_spread(head: BlockHead, text: Sequence[int], first: int, size: int) -> float:
     """Return the same of a head that drafts blocks of ``size`` tokens; see ``chained_spread``.
 
     Of a head that estimates its own drafts, the log-odds of those estimates are compared, too.
@@ -145,9 +113,9 @@ def block_spread(head: BlockHead, target: Model, text: Sequence[int], first: int
                     odds.append(np.log(chances / (1 - chances)))
                 head.forget(at)
             batch = text[at : first + min(start + count, n_tokens)]
-            target.evaluate(batch, at)
-            head.absorb(head.features(len(batch)), at)
-        target.forget(first)
+            head.target.evaluate(batch, at)
+            head.follow(batch, at)
+        head.target.forget(first)
         head.forget(first)
         looks.append(rows)
         estimates.append(odds)
@@ -163,6 +131,7 @@ def _largest(looks: Sequence[Sequence[Logits]]) -> float:
     reference, *others = looks
     largest = _ROUNDING * max((float(np.abs(row).max()) for row in reference), default=0.0)
     for row_number, row in enumerate(reference):
-        likely = LikelyLogits.read(row)
-        largest = max(largest, *(likely.moved(rows[row_number]) for rows in others))
+        likely = np.argpartition(row, -LIKELIEST)[-LIKELIEST:] if len(row) > LIKELIEST else slice(None)
+        moved = (float(np.ptp(rows[row_number][likely] - row[likely])) for rows in others)
+        largest = max(largest, *moved)
     return largest

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from time import perf_counter
-
-import numpy as np
 
 from ggufspec.domain import Program, Sampling
 from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import confidence, fit, lead, likeliest
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States, read, read_block
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States
 from ggufspec.engines.library.messages import (
     BEFORE_MTP,
     NEAR_TIE,
@@ -21,16 +20,10 @@ from ggufspec.engines.library.messages import (
     ModelLoad,
     RecordedTrace,
     TraceRun,
-    WorkerRun,
     Written,
 )
-from ggufspec.engines.library.model import LIKELIEST, OUTPUTS, Logits, Model
-from ggufspec.engines.library.spread import (
-    Spreads,
-    block_spread,
-    chained_spread,
-    model_spread,
-)
+from ggufspec.engines.library.model import LIKELIEST, Logits, Model, read_in_batches
+from ggufspec.engines.library.spread import Spreads, block_spread, chained_spread, model_spread
 from ggufspec.stats import sampling as exact
 
 _KEPT_BEFORE_END = 4  # tokens of a prompt that llama-server evaluates after it has kept a copy of the caches
@@ -39,6 +32,108 @@ _VERIFIED = 16
 """Tokens of a text that a head reads at once: a draft's length. Kernels for long batches add in another
 order, which can move a confidence by a hundredth.
 """
+
+
+class _View:
+    """What a drafter says of each token of a text."""
+
+    def __init__(self) -> None:
+        self.matches: list[bool] = []
+        self.confidences: list[float] = []
+        self.leads: list[float] = []
+
+    def add(self, logits: Logits, token: int) -> None:
+        """Add what it says of the next token."""
+        self.matches.append(likeliest(logits) == token)
+        self.confidences.append(confidence(logits))
+        self.leads.append(lead(logits, token))
+
+    def to_trace(
+        self, load: ModelLoad, seconds: float, overlaps: Sequence[float] | None = None
+    ) -> DrafterTrace:
+        """Return the trace of a draft model; ``overlaps`` are those of a sampled text."""
+        return DrafterTrace(
+            load=load,
+            matches=tuple(self.matches),
+            confidences=tuple(self.confidences),
+            overlaps=None if overlaps is None else tuple(overlaps),
+            seconds=seconds,
+            leads=tuple(self.leads) if overlaps is None else None,
+        )
+
+
+class _Proposer:
+    """What is verified while a greedy text is written: nothing, so that it is written token by token.
+
+    Attributes:
+        size: the most tokens of a draft.
+    """
+
+    size = 0
+
+    def propose(self, written: Sequence[int], last: int, at: int, size: int) -> Sequence[int]:
+        """Return a draft.
+
+        Args:
+            written: the text so far.
+            last: the token before the draft.
+            at: its position.
+            size: tokens of the draft.
+        """
+        return ()
+
+    def take(self, tokens: Sequence[int]) -> None:
+        """Look at the target's tokens of the round."""
+
+
+class _KnownText(_Proposer):
+    """Proposes a known text, so that the target writes in batches, as a server does that drafts."""
+
+    size = _DRAFTED
+
+    def __init__(self, text: Sequence[int]) -> None:
+        self._text = text
+
+    def propose(self, written: Sequence[int], last: int, at: int, size: int) -> Sequence[int]:
+        """Return what follows in the known text, or behind its end the last token again."""
+        following = self._text[len(written) : len(written) + size]
+        return [*following, *[last] * (size - len(following))]
+
+
+class _Helper(_Proposer):
+    """A drafter that drafts one token more than is verified.
+
+    So it has proposed something for every token of the text, and evaluates the text token by token.
+
+    Attributes:
+        seconds: that it took.
+        view: its view of the text so far.
+    """
+
+    def __init__(self, drafter: Drafter, prompt: Sequence[int], size: int) -> None:
+        assert isinstance(drafter, Model), "heads do not help to write"
+        self.size, self.seconds, self.view = size, 0.0, _View()
+        self._drafter = drafter
+        self._rows: list[Logits] = []  # that chose the draft
+        drafter.clear()
+        drafter.evaluate(prompt[:-1], 0)
+
+    def propose(self, written: Sequence[int], last: int, at: int, size: int) -> Sequence[int]:
+        """Draft greedily."""
+        begun = perf_counter()
+        self._drafter.forget(at)
+        self._rows, draft = [], []
+        for position in range(at, at + size + 1):
+            self._rows.append(self._drafter.step(last, position).copy())
+            last = likeliest(self._rows[-1])
+            draft.append(last)
+        self.seconds += perf_counter() - begun
+        return draft[:size]
+
+    def take(self, tokens: Sequence[int]) -> None:
+        """Keep what it said of the target's tokens."""
+        for row, token in zip(self._rows, tokens, strict=False):
+            self.view.add(row, token)
 
 
 def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Spreads) -> RecordedTrace:
@@ -53,20 +148,25 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Sp
     for model in (target, *drafters):
         model.use_threads(run.threads)
     prompt = target.vocabulary.tokens(run.prompt)
-    position, size = run.writing if run.writing is not None and run.sampling.greedy else (None, 0)
     traces: dict[int, DrafterTrace] = {}
-    if position is None:
-        written = _write_greedily(target, prompt, run) if run.sampling.greedy else _write_alone(target, run)
-    else:
-        helper = drafters[position]
-        assert isinstance(helper, Model), "heads do not help to write"
-        written, traces[position] = _write_together(target, helper, prompt, size, run, position)
+    if not run.sampling.greedy:
+        record = write(target, (), run)
+        seconds = record.prompt_s + record.gen_s
+        drawn = Written(tokens=record.tokens, text=record.text, ended=record.ended, seconds=seconds)
+        return _trace_text(target, drafters, run, prompt, drawn, spreads, traces)
+    helper: _Helper | None = None
+    if run.writing is not None:
+        position, size = run.writing
+        helper = _Helper(drafters[position], prompt, size)
+    written = _write_greedily(target, prompt, run, helper or _Proposer())
+    if helper is not None:
+        written = replace(written, seconds=written.seconds - helper.seconds)
+        traces[position] = helper.view.to_trace(run.drafters[position], helper.seconds)
     trace = _trace_text(target, drafters, run, prompt, written, spreads, traces)
-    written = trace.written
-    if not run.twice or not _has_near_tie(written):
+    if not run.twice or not _has_near_tie(trace.written):
         return trace
-    single = written if position is None else _write_greedily(target, prompt, run)
-    other = _write_in_batches(target, prompt, run, single.tokens) if position is None else single
+    proposer = _KnownText(written.tokens) if helper is None else _Proposer()
+    other = _write_greedily(target, prompt, run, proposer)
     if other.tokens == written.tokens:
         return trace
     return replace(trace, other=_trace_text(target, drafters, run, prompt, other, spreads, {}))
@@ -82,22 +182,21 @@ def _trace_text(
     traces: dict[int, DrafterTrace],
 ) -> RecordedTrace:
     """Evaluate a text with every drafter whose trace of it is not in ``traces`` yet."""
-    text, first = (*prompt, *written.tokens), len(prompt) - 1
+    text, n_prompt = (*prompt, *written.tokens), len(prompt)
 
     def spread(model: Model) -> float:
-        return spreads.of(model, len(written.tokens), lambda: model_spread(model, text, first))
+        return spreads.of(model, len(written.tokens), lambda: model_spread(model, text, n_prompt - 1))
 
     if run.sampling.greedy and target.rolls_back and written.tokens:
         written = replace(written, spread=spread(target))
     for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True)):
         if isinstance(drafter, ChainedHead):
-            n_max = max(run.limits.sizes)
-            traces[number] = _trace_head(load, drafter, target, text, len(prompt), n_max, spreads)
+            traces[number] = _trace_head(load, drafter, text, n_prompt, max(run.limits.sizes), spreads)
         elif isinstance(drafter, BlockHead):
-            traces[number] = _trace_blocks(load, drafter, target, text, len(prompt), run.limits, spreads)
+            traces[number] = _trace_blocks(load, drafter, text, n_prompt, run.limits, spreads)
         else:
             if number not in traces:
-                traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run)
+                traces[number] = _trace_drafter(load, drafter, target, text, n_prompt, run)
             if run.sampling.greedy and drafter.rolls_back:
                 traces[number] = replace(traces[number], spread=spread(drafter))
     return RecordedTrace(
@@ -112,91 +211,56 @@ def _has_near_tie(written: Written) -> bool:
     return min(written.leads) <= NEAR_TIE * written.spread
 
 
-def _write_alone(target: Model, run: TraceRun) -> Written:
-    plain = WorkerRun(
-        target=run.target,
-        drafter=None,
-        prompt=run.prompt,
-        n_predict=run.n_predict,
-        threads=run.threads,
-        sampling=run.sampling,
-        drafting=None,
-    )
-    record = write(target, None, plain)
-    seconds = record.prompt_s + record.gen_s
-    return Written(tokens=record.tokens, text=record.text, ended=record.ended, seconds=seconds)
+def _write_greedily(target: Model, prompt: Sequence[int], run: TraceRun, proposer: _Proposer) -> Written:
+    """Generate a greedy text in rounds, each of which verifies a draft.
 
-
-def _write_greedily(target: Model, prompt: Sequence[int], run: TraceRun) -> Written:
-    """Generate a greedy text token by token.
+    The first token comes from the prompt's own evaluation, but for a draft of the simple program, which
+    begins with the prompt's last token.
 
     Raises:
         Failure: the text does not fit into the context.
     """
     begun = perf_counter()
     check_room(target, prompt, run.n_predict)
-    logits = _read_prompt(target, prompt, run.program)
+    starts_with_draft = proposer.size > 0 and run.program is not Program.SERVER
+    if starts_with_draft:
+        target.clear()
+        target.evaluate(prompt[:-1], 0)
     tokens: list[int] = []
     leads: list[float] = []
     ended = False
-    while not ended and len(tokens) < run.n_predict:
-        if tokens:
-            logits = target.step(tokens[-1], len(prompt) + len(tokens) - 1)
-        tokens.append(likeliest(logits))
-        leads.append(lead(logits, tokens[-1]))
-        ended = target.vocabulary.ends(tokens[-1])
-    seconds = perf_counter() - begun
-    text = target.vocabulary.text(tokens)
-    return Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(leads))
-
-
-def _write_in_batches(target: Model, prompt: Sequence[int], run: TraceRun, single: Sequence[int]) -> Written:
-    """Generate a greedy text as a server does that drafts: each batch verifies several tokens.
-
-    Args:
-        target: whose cache can be rolled back.
-        prompt: tokens.
-        run: for the number of tokens.
-        single: the text as the target writes it token by token; it is drafted.
-    """
-    begun = perf_counter()
-    logits = _read_prompt(target, prompt, run.program)
-    tokens: list[int] = []
-    leads: list[float] = []
-
-    def add(logits: Logits) -> int:
-        tokens.append(likeliest(logits))
-        leads.append(lead(logits, tokens[-1]))
-        return tokens[-1]
-
-    ended = target.vocabulary.ends(add(logits))
-    while not ended and len(tokens) < run.n_predict:
-        following = single[len(tokens) : len(tokens) + _DRAFTED]
-        draft = [*following, *[tokens[-1]] * (_DRAFTED - len(following))]
-        target.evaluate([tokens[-1], *draft], len(prompt) + len(tokens) - 1, outputs=1 + _DRAFTED)
-        for logits, drafted in zip(target.rows(1 + _DRAFTED), [*draft, None], strict=True):
-            token = add(logits)
-            ended = target.vocabulary.ends(token)
-            if ended or token != drafted or len(tokens) == run.n_predict:
+    while not ended and (room := run.n_predict - len(tokens)):
+        last, at = (tokens or prompt)[-1], len(prompt) - 1 + len(tokens)
+        reads_prompt = not tokens and not starts_with_draft
+        draft = proposer.propose(tokens, last, at, 0 if reads_prompt else min(proposer.size, room - 1))
+        if reads_prompt:
+            _read_prompt(target, prompt, run.program)
+        else:
+            target.evaluate([last, *draft], at, outputs=1 + len(draft))
+        new: list[int] = []
+        for logits, drafted in zip(target.rows(1 + len(draft)), [*draft, None], strict=True):
+            new.append(likeliest(logits))
+            leads.append(lead(logits, new[-1]))
+            ended = target.vocabulary.ends(new[-1])
+            if ended or new[-1] != drafted:
                 break
-        target.forget(len(prompt) + len(tokens) - 1)
+        tokens += new
+        proposer.take(new)
+        if draft:
+            target.forget(len(prompt) - 1 + len(tokens))
     text = target.vocabulary.text(tokens)
     seconds = perf_counter() - begun
     return Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(leads))
 
 
-def _read_prompt(target: Model, prompt: Sequence[int], program: Program) -> Logits:
-    """Evaluate a prompt in a program's batches; return the logits of the token that follows it."""
+def _read_prompt(target: Model, prompt: Sequence[int], program: Program) -> None:
+    """Evaluate a prompt in a program's batches, for the logits of the token that follows it."""
     target.clear()
-    ends = prompt_batches(
-        len(prompt), target.n_ubatch, server=program is Program.SERVER and target.n_window > 0
-    )
+    is_server = program is Program.SERVER and target.n_window > 0
     start = 0
-    for end in ends:
+    for end in prompt_batches(len(prompt), target.n_ubatch, server=is_server):
         target.evaluate(prompt[start:end], start, outputs=int(end == len(prompt)))
         start = end
-    logits: Logits = target.rows(1)[0]
-    return logits
 
 
 def prompt_batches(n_prompt: int, n_ubatch: int, *, server: bool) -> list[int]:
@@ -215,95 +279,8 @@ def prompt_batches(n_prompt: int, n_ubatch: int, *, server: bool) -> list[int]:
     return [*(n_prompt - offset for offset in offsets if offset < n_prompt), n_prompt]
 
 
-def _write_together(
-    target: Model, drafter: Model, prompt: Sequence[int], size: int, run: TraceRun, position: int
-) -> tuple[Written, DrafterTrace]:
-    """Generate a greedy text with a drafter, which drafts one token more than is verified.
-
-    So the drafter has proposed something for every token of the text, and evaluates the text token by token.
-
-    Raises:
-        Failure: the text does not fit into the context.
-    """
-    begun = perf_counter()
-    draft_s = 0.0
-    check_room(target, prompt, run.n_predict)
-    *seen, last = prompt
-    drafter.clear()
-    drafter.evaluate(seen, 0)
-    tokens: list[int] = []
-    matches: list[bool] = []
-    confidences: list[float] = []
-    text_leads: list[float] = []
-    leads: list[float] = []
-
-    def add(rows: Iterable[Logits], draft: Sequence[int], views: Sequence[Logits]) -> bool:
-        """Add the target's tokens up to the first one that was not drafted; return whether the text ends."""
-        for logits, proposed, view in zip(rows, draft, views, strict=True):
-            token = likeliest(logits)
-            tokens.append(token)
-            text_leads.append(lead(logits, token))
-            leads.append(lead(view, token))
-            matches.append(token == proposed)
-            confidences.append(confidence(view))
-            if target.vocabulary.ends(token):
-                return True
-            if token != proposed:
-                break
-        return False
-
-    ended = False
-    if run.program is Program.SERVER:  # its first token comes from the prompt's own evaluation
-        logits = _read_prompt(target, prompt, run.program)
-        draft, views = _propose(drafter, last, len(seen), 1)
-        ended = add([logits], draft, views)
-    else:
-        target.clear()
-        target.evaluate(seen, 0)
-    while not ended and (room := run.n_predict - len(tokens)):
-        last = tokens[-1] if tokens else last
-        at, ahead = len(seen) + len(tokens), min(size, room - 1)
-        draft_begun = perf_counter()
-        draft, views = _propose(drafter, last, at, ahead + 1)
-        draft_s += perf_counter() - draft_begun
-        target.evaluate([last, *draft[:ahead]], at, outputs=ahead + 1)
-        ended = add(target.rows(ahead + 1), draft, views)
-        for model in (target, drafter):
-            model.forget(len(seen) + len(tokens))
-    seconds = perf_counter() - begun - draft_s
-    text = target.vocabulary.text(tokens)
-    return (
-        Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(text_leads)),
-        DrafterTrace(
-            load=run.drafters[position],
-            matches=tuple(matches),
-            confidences=tuple(confidences),
-            overlaps=None,
-            seconds=draft_s,
-            leads=tuple(leads),
-        ),
-    )
-
-
-def _propose(drafter: Model, last: int, at: int, size: int) -> tuple[list[int], list[Logits]]:
-    """Draft greedily after a token at a position; return the tokens, and the logits that chose each."""
-    tokens: list[int] = []
-    views: list[Logits] = []
-    for position in range(at, at + size):
-        logits = drafter.step(last, position).copy()
-        last = likeliest(logits)
-        tokens.append(last)
-        views.append(logits)
-    return tokens, views
-
-
 def _trace_drafter(
-    load: ModelLoad,
-    drafter: Model,
-    target: Model,
-    text: Sequence[int],
-    n_prompt: int,
-    run: TraceRun,
+    load: ModelLoad, drafter: Model, target: Model, text: Sequence[int], n_prompt: int, run: TraceRun
 ) -> DrafterTrace:
     """Evaluate the target's text with a drafter, up to the token before the last.
 
@@ -311,40 +288,22 @@ def _trace_drafter(
     the likeliest token at a near-tie.
     """
     begun = perf_counter()
-    sampling, drafts = run.sampling, _draft_sampling(run)
-    first, end = n_prompt - 1, len(text) - 1
-    for model in (drafter,) if sampling.greedy else (drafter, target):
+    first, n_vocab = n_prompt - 1, target.vocabulary.n_tokens
+    is_sampled, view = not run.sampling.greedy, _View()
+    overlaps: list[float] = []
+    for model in (drafter, target) if is_sampled else (drafter,):
         model.clear()
         model.evaluate(text[:first], 0)
-    n_vocab = target.vocabulary.n_tokens
-    matches: list[bool] = []
-    confidences: list[float] = []
-    overlaps: list[float] = []
-    leads: list[float] = []
-    for start in range(first, end, OUTPUTS):
-        piece = text[start : min(start + OUTPUTS, end)]
-        rows = []
-        for position, token in enumerate(piece, start):
-            logits = drafter.step(token, position)
-            matches.append(likeliest(logits) == text[position + 1])
-            confidences.append(confidence(logits))
-            if sampling.greedy:
-                leads.append(lead(logits, text[position + 1]))
-            else:
-                rows.append(exact.distribution(logits[:n_vocab], drafts))
-        if not sampling.greedy:
-            target.evaluate(piece, start, outputs=len(piece))
-            p = exact.distributions(target.rows(len(piece)), sampling)
-            overlaps += exact.overlap(p, fit(np.stack(rows), n_vocab)).tolist()
-    seconds = perf_counter() - begun
-    return DrafterTrace(
-        load=load,
-        matches=tuple(matches),
-        confidences=tuple(confidences),
-        overlaps=None if sampling.greedy else tuple(overlaps),
-        seconds=seconds,
-        leads=tuple(leads) if sampling.greedy else None,
-    )
+    of_target: Iterable[tuple[Logits | None, int]]
+    of_target = read_in_batches(target, text, first) if is_sampled else repeat((None, 0))
+    for at, (row, _) in zip(range(first, len(text) - 1), of_target, strict=False):
+        logits = drafter.step(text[at], at)
+        view.add(logits, text[at + 1])
+        if row is not None:
+            p = exact.distribution(row, run.sampling)[None]
+            q = fit(exact.distribution(logits[:n_vocab], _draft_sampling(run))[None], n_vocab)
+            overlaps += exact.overlap(p, q).tolist()
+    return view.to_trace(load, perf_counter() - begun, overlaps if is_sampled else None)
 
 
 def _draft_sampling(run: TraceRun) -> Sampling:
@@ -359,13 +318,7 @@ def _draft_sampling(run: TraceRun) -> Sampling:
 
 
 def _trace_head(
-    load: ModelLoad,
-    head: ChainedHead,
-    target: Model,
-    text: Sequence[int],
-    n_prompt: int,
-    n_max: int,
-    spreads: Spreads,
+    load: ModelLoad, head: ChainedHead, text: Sequence[int], n_prompt: int, n_max: int, spreads: Spreads
 ) -> DrafterTrace:
     """Let a head draft at every place of the target's text, up to its first miss.
 
@@ -376,21 +329,18 @@ def _trace_head(
     first = n_prompt - 1
     served: tuple[HeadDraft, ...] | None = None
     with head.attached():
-        target.clear()
         head.clear()
-        before = read(target, head, text[:first], 0, head.first_state())
-        spread = spreads.of(
-            head, len(text) - n_prompt, lambda: chained_spread(head, target, text, first, before)
-        )
-        drafts = _drafts(head, target, text, first, before, n_max)
-        if not head.first_kept:  # EAGLE-3 has no entry for a text's first token
-            target.clear()
-            target.evaluate(BEFORE_MTP, 0)
-            kept = head.states(len(BEFORE_MTP))[-1]
-            target.clear()
+        head.read(text[:first], 0)
+        spread = spreads.of(head, len(text) - n_prompt, lambda: chained_spread(head, text, first))
+        drafts = _drafts(head, text, first, n_max)
+        if not head.kept:  # EAGLE-3 has no entry for a text's first token
             head.clear()
-            before = read(target, head, text[:first], 0, kept)
-            served = _drafts(head, target, text, first, before, n_max)
+            head.read(BEFORE_MTP, 0)
+            state = head.state
+            head.clear()
+            head.state = state
+            head.read(text[:first], 0)
+            served = _drafts(head, text, first, n_max)
     return DrafterTrace(
         load=load,
         matches=tuple(draft.accepted > 0 for draft in drafts),
@@ -403,22 +353,16 @@ def _trace_head(
     )
 
 
-def _drafts(
-    head: ChainedHead, target: Model, text: Sequence[int], first: int, before: States, n_max: int
-) -> tuple[HeadDraft, ...]:
-    """Return the draft that begins at each position of a text from ``first`` on.
-
-    Both caches hold the tokens before it; ``before`` is the state of the last one.
-    """
+def _drafts(head: ChainedHead, text: Sequence[int], first: int, n_max: int) -> tuple[HeadDraft, ...]:
+    """Return the draft that begins at each position of a text from ``first`` on, before which all is read."""
     drafts: list[HeadDraft] = []
-    end = len(text) - 1
+    before, end = head.state, len(text) - 1
     for start in range(first, end, _VERIFIED):
         piece = text[start : min(start + _VERIFIED, end)]
-        target.evaluate(piece, start)
-        states = head.states(len(piece))
-        for position, state in enumerate((before, *states[:-1]), start):
-            drafts.append(_draft(head, text, position, state, n_max))
-        before = states[-1]
+        head.target.evaluate(piece, start)
+        for at, state in enumerate(head.states(len(piece)), start):
+            drafts.append(_draft(head, text, at, before, n_max))
+            before = state
     return tuple(drafts)
 
 
@@ -446,7 +390,6 @@ def _draft(head: ChainedHead, text: Sequence[int], position: int, state: States,
 def _trace_blocks(
     load: ModelLoad,
     head: BlockHead,
-    target: Model,
     text: Sequence[int],
     n_prompt: int,
     limits: DraftLimits,
@@ -458,21 +401,18 @@ def _trace_blocks(
     follow each other from each start. The head's cache must hold exactly the states before the block.
     """
     begun = perf_counter()
-    target.clear()
     head.clear()
     first, n_tokens = n_prompt - 1, len(text) - n_prompt
     least = min(filter(None, limits.p_mins), default=None)
     blocks: dict[int, dict[int, HeadDraft]] = {size: {} for size in limits.sizes if size <= head.longest}
     due = {(size, at): set(limits.p_mins) for size in blocks for at in limits.starts}
     with head.attached():
-        read_block(target, head, text[:first], 0)
+        head.read(text[:first], 0)
         longest = max(blocks, default=1)
-        spread = spreads.of(
-            (head, longest), n_tokens, lambda: block_spread(head, target, text, first, longest)
-        )
+        spread = spreads.of((head, longest), n_tokens, lambda: block_spread(head, text, first, longest))
         for start in range(0, n_tokens, _VERIFIED):
             piece = text[first + start : first + min(start + _VERIFIED, n_tokens)]
-            target.evaluate(piece, first + start)
+            head.target.evaluate(piece, first + start)
             features, absorbed = head.features(len(piece)), 0
             for at in range(start, start + len(piece)):
                 for size, drafts in blocks.items():

@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
@@ -25,7 +26,7 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
 from ggufspec.engines.library.experts import trace_experts
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, make_head
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, load_head
 from ggufspec.engines.library.llama_h import Llama, load_library
 from ggufspec.engines.library.messages import (
     CurveRun,
@@ -42,7 +43,7 @@ from ggufspec.engines.library.messages import (
     WorkerRequest,
     WorkerRun,
 )
-from ggufspec.engines.library.model import OUTPUTS, Logits, Model, Threadpools
+from ggufspec.engines.library.model import OUTPUTS, Logits, Model, read_in_batches
 from ggufspec.engines.library.spread import Spreads
 from ggufspec.engines.library.tracing import trace
 from ggufspec.stats import sampling as exact
@@ -76,12 +77,7 @@ def _score_tokens(
     target: Model, prompt: Sequence[int], answer: Sequence[int], *, ended: bool
 ) -> tuple[float, ...]:
     text = (*prompt, *answer)
-    margins: list[float] = []
-    for start in range(len(prompt) - 1, len(text) - 1, OUTPUTS):
-        piece = text[start : min(start + OUTPUTS, len(text) - 1)]
-        target.evaluate(piece, start, outputs=len(piece))
-        written = text[start + 1 : start + 1 + len(piece)]
-        margins += map(_margin, target.rows(len(piece)), written)
+    margins = [_margin(row, token) for row, token in read_in_batches(target, text, len(prompt) - 1)]
     if ended and not (answer and target.vocabulary.ends(answer[-1])):
         margins.append(_end_margin(target, target.step(text[-1], len(text) - 1)))
     return tuple(margins)
@@ -130,16 +126,11 @@ def _score_text(target: Model, prompt: Sequence[int], answer: str, *, ended: boo
 def _place_tokens(target: Model, prompt: Sequence[int], run: ScoreRun) -> tuple[float | None, ...]:
     """Return each token's place in its distribution; random within its probability, the same every time."""
     assert not isinstance(run.answer, str)
-    text = (*prompt, *run.answer)
     generator = np.random.default_rng([len(prompt), *(abs(token) for token in run.answer)])
-    positions: list[float | None] = []
-    for start in range(len(prompt) - 1, len(text) - 1, OUTPUTS):
-        piece = text[start : min(start + OUTPUTS, len(text) - 1)]
-        target.evaluate(piece, start, outputs=len(piece))
-        for row, token in zip(target.rows(len(piece)), text[start + 1 :], strict=False):
-            probabilities = exact.distribution(row, run.sampling)
-            positions.append(stats.place_token(probabilities, token, generator.random()))
-    return tuple(positions)
+    return tuple(
+        stats.place_token(exact.distribution(row, run.sampling), token, generator.random())
+        for row, token in read_in_batches(target, (*prompt, *run.answer), len(prompt) - 1)
+    )
 
 
 def _margin(row: Logits, token: int) -> float:
@@ -160,12 +151,15 @@ class Worker:
 
     def __init__(self, library: Path) -> None:
         self._library = library  # its folder
-        self._lib: Llama | None = None
-        self._threadpools: Threadpools | None = None
         self._models: dict[_Key, Model] = {}
         self._heads: dict[tuple[ModelLoad, ModelLoad], ChainedHead | BlockHead] = {}  # by target and head
         self._spreads = Spreads()
         self._compatible: set[tuple[ModelLoad, ModelLoad]] = set()
+
+    @cached_property
+    def _lib(self) -> Llama:
+        """The library, which is loaded with the first model."""
+        return load_library(self._library)
 
     def answer(self, request: WorkerRequest) -> WorkerReply:
         """Fulfil a request, or return why it failed. Only a crash of the library ends the process."""
@@ -180,66 +174,52 @@ class Worker:
             return Refusal(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
 
     def _fulfil(self, request: WorkerRequest) -> WorkerReply:
-        match request:
-            case Prepare():
-                return self._prepare(request)
-            case WorkerRun():
-                load = request.drafter
-                drafter = None if load is None else self._models[load, load == request.target]
-                return write(self._models[request.target, False], drafter, request)
-            case TraceRun():
-                drafters = self._drafters(request.target, request.drafters)
-                return trace(self._models[request.target, False], drafters, request, self._spreads)
-            case ScoreRun():
-                return score(self._models[request.target, False], request)
-            case ExpertRun():
-                assert self._lib is not None
-                assert self._threadpools is not None
-                target = self._models[request.target, False]
-                return trace_experts(self._lib, self._threadpools, target, request)
-            case CurveRun():
-                drafters = self._drafters(request.target, request.drafters)
-                return curve(self._models[request.target, False], drafters, request)
-
-    def _drafters(self, target: ModelLoad, loads: Sequence[ModelLoad]) -> list[Drafter]:
-        return [
-            self._models[load, load == target] if load.head is None else self._heads[target, load]
-            for load in loads
+        if isinstance(request, Prepare):
+            return self._prepare(request)
+        target = self._models[request.target, False]
+        drafters: list[Drafter] = [
+            self._models[load, load == request.target]
+            if load.head is None
+            else self._heads[request.target, load]
+            for load in request.drafters
         ]
+        match request:
+            case WorkerRun():
+                return write(target, drafters, request, request.drafting)
+            case TraceRun():
+                return trace(target, drafters, request, self._spreads)
+            case ScoreRun():
+                return score(target, request)
+            case ExpertRun():
+                return trace_experts(target, request)
+            case _:
+                assert isinstance(request, CurveRun)
+                return curve(target, drafters, request)
 
     def _prepare(self, request: Prepare) -> Prepared:
         begun = perf_counter()
         n_before = len(self._models) + len(self._heads)
         target = self._model((request.target, False), request.threads)
         for load in request.drafters:
+            both = request.target, load
             if load.head is not None:
-                self._load_head(request.target, load, request.threads)
+                target.check_rollback()
+                if both not in self._heads:
+                    self._heads[both] = load_head(target, load, threads=request.threads)
                 continue
             drafter = self._model((load, load == request.target), request.threads)
-            if (request.target, load) not in self._compatible:
+            if both not in self._compatible:
                 target.check_rollback()
                 drafter.check_rollback()
                 target.vocabulary.check(drafter.vocabulary)
-                self._compatible.add((request.target, load))
+                self._compatible.add(both)
         is_new = len(self._models) + len(self._heads) > n_before
         return Prepared(load_s=perf_counter() - begun if is_new else None)
 
     def _model(self, key: _Key, threads: int) -> Model:
-        if self._lib is None or self._threadpools is None:
-            self._lib = load_library(self._library)
-            self._threadpools = Threadpools(self._lib)
-        model = self._models.get(key)
-        if model is None:
-            model = self._models[key] = Model(self._lib, self._threadpools, key[0], threads=threads)
-        return model
-
-    def _load_head(self, target: ModelLoad, load: ModelLoad, threads: int) -> None:
-        if (target, load) not in self._heads:
-            assert self._lib is not None
-            assert self._threadpools is not None
-            model = self._models[target, False]
-            model.check_rollback()
-            self._heads[target, load] = make_head(self._lib, self._threadpools, model, load, threads=threads)
+        if key not in self._models:
+            self._models[key] = Model(self._lib, key[0], threads=threads)
+        return self._models[key]
 
 
 def serve(channel: Connection, library: Path) -> None:
@@ -259,8 +239,7 @@ def serve(channel: Connection, library: Path) -> None:
 def run_once(run: WorkerRun, library: Path) -> int:
     """Make one run and print its record; return the exit code."""
     worker = Worker(library)
-    drafters = () if run.drafter is None else (run.drafter,)
-    reply = worker.answer(Prepare(target=run.target, drafters=drafters, threads=run.threads))
+    reply = worker.answer(Prepare(target=run.target, drafters=run.drafters, threads=run.threads))
     if isinstance(reply, Prepared):
         reply = worker.answer(run)
     if isinstance(reply, Refusal):
