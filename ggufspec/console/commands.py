@@ -8,14 +8,14 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
+from ggufspec.options import kinds
 
 MOST_DRAFT = 64
 _LEAST_LENGTH = 2
-_MOST = 10**9  # tokens; no text is longer
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,14 @@ class Usage(NamedTuple):
     values: tuple[str, ...] = ()  # arguments for completion
 
 
-class _SamplerKey(NamedTuple):
-    field: str  # of Sampling
-    number_type: type[int] | type[float]
-    most: float | None
-
-
-_SAMPLER_KEYS: Mapping[str, _SamplerKey] = {
-    "temp": _SamplerKey("temperature", float, None),
-    "top_k": _SamplerKey("top_k", int, None),
-    "top_p": _SamplerKey("top_p", float, 1),
-    "min_p": _SamplerKey("min_p", float, 1),
-    "seed": _SamplerKey("seed", int, None),
+_SAMPLER_KEYS: Mapping[str, tuple[str, kinds.Kind]] = {
+    "temp": ("temperature", kinds.Number(0)),
+    "top_k": ("top_k", kinds.Count(0)),
+    "top_p": ("top_p", kinds.Number(0, 1)),
+    "min_p": ("min_p", kinds.Number(0, 1)),
+    "seed": ("seed", kinds.Count(0)),
 }
+"""What is typed -> the field of ``Sampling``, and its values."""
 
 
 def parse_line(line: str) -> Command:
@@ -109,7 +104,10 @@ def parse_line(line: str) -> Command:
         advice = "/help lists the commands; write // to begin a prompt with a slash"
         hint = f"did you mean /{suggestion}?" if suggestion else advice
         raise GgufspecError(f"there is no command /{name}", hint)
-    return usage.read(argument.strip())
+    try:
+        return usage.read(argument.strip())
+    except ValueError as error:
+        raise GgufspecError(str(error).rstrip("."), f"usage: {usage.words}") from error
 
 
 def complete(text: str) -> tuple[tuple[str, str], ...]:
@@ -129,73 +127,48 @@ def complete(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _read_drafting(argument: str) -> Command:
-    states = {"": None, "on": True, "off": False}
-    if argument.lower() not in states:
-        _raise_misuse("draft", f"{argument!r} is not on or off")
-    return ChangeSetting("drafts", states[argument.lower()])
+    on = kinds.Word("on", "off").parse(argument.lower()) == "on" if argument else None
+    return ChangeSetting("drafts", on)
 
 
-def _read_count(name: str, field: str, least: int, most: int, argument: str) -> Command:
-    if not argument:
-        return ChangeSetting(field, None)
-    number = int(argument) if argument.isdecimal() and argument.isascii() and len(argument) < 10 else -1
-    if not least <= number <= most:
-        bound = f"from {least}" + (f" to {most}" if most < _MOST else "")
-        _raise_misuse(name, f"{argument!r} is not a whole number {bound}")
-    return ChangeSetting(field, number)
+def _read_count(field: str, kind: kinds.Count, argument: str) -> Command:
+    return ChangeSetting(field, kind.parse(argument) if argument else None)
 
 
 def _read_sampler(argument: str) -> Command:
     changes: dict[str, float] = {}
     for word in argument.split():
         name, equals, text = word.partition("=")
-        key = _SAMPLER_KEYS.get({"temperature": "temp"}.get(name, name).replace("-", "_"))
-        if key is None or not equals:
-            _raise_misuse("sampler", f"{word!r} is not a sampler setting")
-        try:
-            value = key.number_type(text)
-        except ValueError:
-            _raise_misuse("sampler", f"{text!r} is not a number for {name}")
-        if not 0 <= value <= (key.most or float("1e9")):
-            _raise_misuse(
-                "sampler", f"{name} must be at least 0" + (f" and at most {key.most:g}" if key.most else "")
-            )
-        changes[key.field] = value
+        key = {"temperature": "temp"}.get(name, name).replace("-", "_")
+        if key not in _SAMPLER_KEYS or not equals:
+            raise ValueError(f"{word!r} is not a sampler setting")
+        field, kind = _SAMPLER_KEYS[key]
+        changes[field] = kind.parse(text)
     return SetSampler(tuple(changes.items()))
 
 
 def _read_compare(argument: str) -> Command:
     if not argument:
-        _raise_misuse("compare", "the prompt is missing")
+        raise ValueError("the prompt is missing")
     return Compare(argument)
 
 
 def _read_save(argument: str) -> Command:
-    try:
-        path = paths.with_home(argument)
-    except ValueError as error:
-        _raise_misuse("save", str(error))
+    path = paths.with_home(argument)
     if path.suffix.lower() not in {".md", ".json"}:
-        _raise_misuse(
-            "save", f"{argument!r} is not a .md or .json file" if argument else "the file is missing"
-        )
+        raise ValueError(f"{argument!r} is not a .md or .json file" if argument else "the file is missing")
     return Save(path)
 
 
 def _usage(action: Action) -> Usage:
     """Return the usage of a command without an argument."""
-    name = action.name.lower()
 
     def read(argument: str) -> Command:
         if argument:
-            _raise_misuse(name, f"/{name} takes no argument")
+            raise ValueError(f"/{action.name.lower()} takes no argument")
         return action
 
-    return Usage(f"/{name}", action.value, read)
-
-
-def _raise_misuse(name: str, problem: str) -> NoReturn:
-    raise GgufspecError(problem, f"usage: {COMMANDS[name].words}")
+    return Usage(f"/{action.name.lower()}", action.value, read)
 
 
 COMMANDS: Mapping[str, Usage] = {
@@ -203,7 +176,7 @@ COMMANDS: Mapping[str, Usage] = {
     "gamma": Usage(
         "/gamma N",
         "draft at most N tokens per round",
-        partial(_read_count, "gamma", "draft_size", 1, MOST_DRAFT),
+        partial(_read_count, "draft_size", kinds.Count(1, MOST_DRAFT)),
     ),
     "sampler": Usage(
         "/sampler temp=0.8 top_k=40 top_p=0.95 min_p=0.05 seed=1",
@@ -214,7 +187,7 @@ COMMANDS: Mapping[str, Usage] = {
     "length": Usage(
         "/length N",
         "answer with at most N tokens",
-        partial(_read_count, "length", "n_predict", _LEAST_LENGTH, _MOST),
+        partial(_read_count, "n_predict", kinds.Count(_LEAST_LENGTH)),
     ),
     "system": Usage(
         "/system TEXT",

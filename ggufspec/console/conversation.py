@@ -192,8 +192,7 @@ def _change_sampling(sampling: Sampling, changes: dict[str, float]) -> Sampling:
             changes["top_k"] = 1
         elif sampling.greedy:
             changes["top_k"] = _TOP_K
-    integers = {name: int(changes[name]) for name in ("top_k", "seed") if name in changes}
-    return replace(sampling, **changes | integers)  # type: ignore[arg-type]  # parse knows each field's type
+    return replace(sampling, **changes)  # type: ignore[arg-type]  # parse knows each field's type
 
 
 def describe(sampling: Sampling) -> str:

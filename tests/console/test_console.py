@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,31 +124,32 @@ def test_what_the_help_shows_is_typed_and_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "sampling"),
+    ("lines", "changed"),
     [
-        (["/sampler temp=0.8"], Sampling(temperature=0.8, top_k=40)),
-        (["/sampler temp=0.8 top_k=1"], Sampling(temperature=0.8, top_k=1)),
-        (["/sampler temp=0.8 top_k=5", "/sampler temp=0.5"], Sampling(temperature=0.5, top_k=5)),
-        (["/sampler temp=0.8", "/sampler temp=0"], Sampling()),
-        (["/sampler seed=5"], Sampling(seed=5)),
-        (["/sampler"], Sampling()),
+        (["/sampler temp=0.8"], {"sampling": Sampling(temperature=0.8, top_k=40)}),
+        (["/sampler temp=0.8 top_k=1"], {"sampling": Sampling(temperature=0.8, top_k=1)}),
+        (
+            ["/sampler temp=0.8 top_k=5", "/sampler temp=0.5"],
+            {"sampling": Sampling(temperature=0.5, top_k=5)},
+        ),
+        (["/sampler temp=0.8", "/sampler temp=0"], {}),
+        (["/sampler seed=5"], {"sampling": Sampling(seed=5)}),
+        (["/sampler", "/stats", "/draft", "/gamma"], {}),
+        (["/draft off", "/gamma 8", "/length 9"], {"drafts": False, "draft_size": 8, "n_predict": 9}),
+        (["/system Be brief."], {"system": "Be brief."}),
+        (["/system Be brief.", "/system"], {}),
     ],
 )
-def test_a_sampler_has_the_defaults_of_a_bench(lines: list[str], sampling: Sampling) -> None:
+def test_settings_change_one_at_a_time(lines: list[str], changed: dict[str, Any]) -> None:
     settings = SETTINGS
     for line in lines:
         settings = apply_command(settings, parse_line(line))
-    assert settings.sampling == sampling
+    assert settings == replace(SETTINGS, **changed)
 
 
-def test_settings_change_one_at_a_time() -> None:
-    settings = SETTINGS
-    for line in ("/draft off", "/gamma 8", "/length 9", "/system Be brief.", "/stats", "/draft", "/gamma"):
-        settings = apply_command(settings, parse_line(line))
-    assert settings == replace(SETTINGS, drafts=False, draft_size=8, n_predict=9, system="Be brief.")
-    assert str(settings) == "target alone · greedy · up to 9 tokens"
-    drafting = apply_command(settings, ChangeSetting("drafts", value=True))
-    assert str(drafting) == "drafting γ=8 · greedy · up to 9 tokens"
+def test_settings_are_shown_in_a_line() -> None:
+    assert str(replace(SETTINGS, draft_size=8)) == "drafting γ=8 · greedy · up to 64 tokens"
+    assert str(replace(SETTINGS, drafts=False)) == "target alone · greedy · up to 64 tokens"
 
 
 def _answer(
@@ -216,20 +218,11 @@ def test_a_comparison_says_whose_text_it_is() -> None:
 def test_totals_are_those_of_all_answers_of_a_kind() -> None:
     conversation = _said(("a", "b"), ("c", "d")).add(_compared("e", "e"))
     drafting, target = totals(conversation)
-    assert (drafting.role, drafting.draft_size, drafting.answers, drafting.tokens) == (
-        Role.DRAFTING,
-        3,
-        3,
-        33,
-    )
-    assert drafting.tps == pytest.approx(50)
+    assert (drafting.role, drafting.draft_size) == (Role.DRAFTING, 3)
+    assert (drafting.answers, drafting.tokens, drafting.tps) == (3, 33, pytest.approx(50))
     assert (drafting.accept_rate, drafting.tokens_per_round) == (0.75, 2.5)
-    assert (target.role, target.answers, target.accept_rate, target.tokens_per_round) == (
-        Role.TARGET,
-        1,
-        None,
-        None,
-    )
+    assert (target.role, target.answers) == (Role.TARGET, 1)
+    assert (target.accept_rate, target.tokens_per_round) == (None, None)
 
 
 def test_figures_of_an_answer_are_one_line() -> None:
@@ -238,9 +231,11 @@ def test_figures_of_an_answer_are_one_line() -> None:
     assert "accepted" not in " ".join(figures(_answer("words", Role.TARGET)))
 
 
+TALK = _said(("Write ```code```\n```", "````\nfence")).add(Cleared()).add(_compared("e", "e"))
+
+
 def test_a_transcript_can_be_read_by_people() -> None:
-    conversation = _said(("Write ```code```\n```", "````\nfence")).add(Cleared()).add(_compared("e", "e"))
-    text = views.render(conversation, {"pair": "tiny", "drafter": None}, as_json=False)
+    text = views.render(TALK, {"pair": "tiny", "drafter": None}, as_json=False)
     assert text.startswith(
         "# ggufspec chat: tiny\n\n- pair: `tiny`\n\n## You\n\n````text\nWrite ```code```\n"
     )
@@ -250,25 +245,25 @@ def test_a_transcript_can_be_read_by_people() -> None:
     assert rows[0] == "| who | sampler | tokens | tokens/s | accepted | first token | ended |"
     assert rows[2] == "| drafting, γ=3 | greedy | 11 | 50 | 75.0% | 0.250 s | length |"
     assert rows[3] == "| target | greedy | 11 | 40 |  | 0.250 s | length |"
+    assert views.render(Conversation(), {"pair": "tiny"}, as_json=False).endswith("- pair: `tiny`\n")
+    assert harmless("\x1b[2J\x07a\tb\r\nc\x9b1m\u202e") == "\ufffd[2J\ufffda\tb\nc\ufffd1m\ufffd"
 
 
 def test_a_transcript_can_be_read_by_programs() -> None:
-    conversation = _said(("one", "eins")).add(Cleared()).add(_compared("e", "e"))
-    read = json.loads(views.render(conversation, {"pair": "tiny"}, as_json=True))
+    read = json.loads(views.render(TALK, {"pair": "tiny"}, as_json=True))
     assert (read["schema"], read["pair"]) == (1, "tiny")
     turn, cleared, comparison = read["entries"]
-    assert (turn["kind"], turn["said"], turn["settings"]["draft_size"]) == ("turn", "one", 3)
+    said = (turn["kind"], turn["said"], turn["settings"]["draft_size"])
+    assert said == ("turn", "Write ```code```\n```", 3)
     answer = turn["answer"]
-    assert (answer["text"], answer["accept_rate"], answer["decode_tps"]) == ("eins", 0.75, 50.0)
-    assert answer["spans"] == [{"text": "e", "drafted": False}, {"text": "ins", "drafted": True}]
+    assert (answer["text"], answer["accept_rate"], answer["decode_tps"]) == ("````\nfence", 0.75, 50.0)
+    assert [(span["text"], span["drafted"]) for span in answer["spans"]] == [
+        ("`", False),
+        ("```\nfence", True),
+    ]
     assert cleared == {"kind": "cleared"}
     assert comparison["answers"][0]["n_drafted"] is None
     assert comparison["text"] == "same as the target's"
-
-
-def test_transcripts_may_be_empty_and_are_harmless() -> None:
-    assert views.render(Conversation(), {"pair": "tiny"}, as_json=False).endswith("- pair: `tiny`\n")
-    assert harmless("\x1b[2J\x07a\tb\r\nc\x9b1m\u202e") == "\ufffd[2J\ufffda\tb\nc\ufffd1m\ufffd"
 
 
 def _events(rounds: Sequence[int], hidden: set[int], *, ahead: bool) -> list[tuple[int, int, bool]]:
@@ -360,21 +355,21 @@ def test_the_target_alone_marks_nothing(folder: Path) -> None:
 
 def test_a_conversation_is_remembered_and_a_comparison_begins_cold(folder: Path) -> None:
     with _engine(folder) as engine:
-        _whole(engine.stream(DRAFTING))
-        _whole(engine.stream(DRAFTING, cold=True))
+        for cold in (False, True):
+            _whole(engine.stream(DRAFTING, cold=cold))
     asked = [request for request in fake_server.requests(folder) if request.get("n_predict") == 32]
     assert [request["cache_prompt"] for request in asked] == [True, False]
 
 
-def test_a_draft_size_needs_a_load_where_requests_cannot_change_it(folder: Path, tmp_path: Path) -> None:
-    longer, alone = values.spec(Role.DRAFTING, draft=5), DRAFTING.baseline
-    with _engine(folder) as engine:
+@pytest.mark.parametrize(("era", "needs"), [(Behaviour(), True), (SPRING_2026, False)])
+def test_a_draft_size_needs_a_load_where_requests_cannot_change_it(
+    folder: Path, era: Behaviour, needs: bool
+) -> None:
+    others = values.spec(Role.DRAFTING, draft=5), DRAFTING.baseline
+    with _engine(folder, era) as engine:
         assert engine.needs_load(DRAFTING)
         engine.load(DRAFTING)
-        assert [engine.needs_load(spec) for spec in (DRAFTING, longer, alone)] == [False, True, True]
-    with _engine(tmp_path / "older", SPRING_2026) as engine:
-        engine.load(DRAFTING)
-        assert [engine.needs_load(spec) for spec in (DRAFTING, longer, alone)] == [False, False, False]
+        assert [engine.needs_load(spec) for spec in (DRAFTING, *others)] == [False, needs, needs]
 
 
 def test_an_answer_can_be_stopped_and_another_one_asked_for(folder: Path) -> None:
@@ -390,33 +385,29 @@ def test_an_answer_can_be_stopped_and_another_one_asked_for(folder: Path) -> Non
         assert _whole(engine.stream(DRAFTING)).ending is AnswerEnd.LENGTH
 
 
-@pytest.mark.parametrize(
-    ("word", "status"),
-    [
-        ("@die", Status.CRASHED),
-        ("@kill", Status.OUT_OF_MEMORY),
-        ("@long", Status.PROMPT_TOO_LONG),
-        ("@error", Status.OUT_OF_MEMORY),
-        ("@cut", Status.FAILED),
-        ("@busy", Status.FAILED),
-    ],
-)
-def test_a_server_failure_is_said_and_the_next_answer_comes(folder: Path, word: str, status: Status) -> None:
+FAILING = {
+    "@die": Status.CRASHED,
+    "@kill": Status.OUT_OF_MEMORY,
+    "@long": Status.PROMPT_TOO_LONG,
+    "@error": Status.OUT_OF_MEMORY,
+    "@cut": Status.FAILED,
+    "@busy": Status.FAILED,
+}
+
+
+def test_a_server_failure_is_said_and_the_next_answer_comes(folder: Path) -> None:
     with _engine(folder) as engine:
-        spec = values.spec(Role.DRAFTING, prompt=word, draft=3)
-        with pytest.raises(Failure) as failure:
-            _whole(engine.stream(spec))
-        assert _whole(engine.stream(DRAFTING)).text
-    assert failure.value.status is status
+        for word, status in FAILING.items():
+            with pytest.raises(Failure) as failure:
+                _whole(engine.stream(values.spec(Role.DRAFTING, prompt=word, draft=3)))
+            assert failure.value.status is status, word
+            assert _whole(engine.stream(DRAFTING)).text, word
 
 
-def test_a_server_that_says_nothing_is_not_waited_for(folder: Path) -> None:
+def test_a_server_that_says_nothing_or_does_not_draft_is_said_so(folder: Path, tmp_path: Path) -> None:
     with _engine(folder, timeout_s=0.5) as engine, pytest.raises(Failure) as failure:
         _whole(engine.stream(values.spec(prompt="@hang")))
     assert failure.value.status is Status.TIMED_OUT
-
-
-def test_a_drafter_that_is_not_used_is_said_so(folder: Path) -> None:
-    with _engine(folder, Behaviour(drafts=False)) as engine, pytest.raises(Failure) as failure:
+    with _engine(tmp_path / "idle", Behaviour(drafts=False)) as engine, pytest.raises(Failure) as failure:
         engine.load(DRAFTING)
     assert failure.value.status is Status.DRAFTING_INACTIVE
