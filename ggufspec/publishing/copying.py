@@ -31,7 +31,7 @@ from ggufspec.domain import (
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import LogError
 from ggufspec.llama.command import commands
-from ggufspec.llama.server import read_event, write_answer
+from ggufspec.llama.server import AnswerEvent, decode, write_answer
 from ggufspec.publishing.redacting import Redactor
 from ggufspec.redaction import is_secret
 from ggufspec.results import Meta, ResultSet
@@ -291,7 +291,7 @@ def _redact_record(record: bytes, redactor: Redactor, *, is_hidden: bool) -> byt
     lines = record.decode(errors="surrogateescape").split("\n")
     values = [_parse_line(line) for line in lines]
     pieces = [chunk for value in values if (chunk := _chunk_of(value)) is not None]
-    text = write_answer(read_event(json.dumps(chunk)) for chunk in pieces)
+    text = write_answer(decode(json.dumps(chunk), AnswerEvent) for chunk in pieces)
     clears = is_hidden or any(
         redactor(whole) != whole
         for whole in (text, *(str(value.get("text", "")) for value in values if value))

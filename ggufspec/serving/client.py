@@ -14,8 +14,17 @@ from functools import partial
 from itertools import count, islice
 from typing import Any, TextIO
 
-from ggufspec.domain import Failure, Prompt, RequestOutcome, ServiceLevel, Traffic
-from ggufspec.llama.server import END, AnswerText, LoadClient, RequestError, Timings, path_of, read_event
+from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec, ServiceLevel, Traffic
+from ggufspec.llama.server import (
+    END,
+    AnswerEvent,
+    AnswerText,
+    LoadClient,
+    RequestError,
+    Timings,
+    decode,
+    path_of,
+)
 from ggufspec.prompts import recorded_turns
 from ggufspec.serving.figures import RequestRecord, encode_record
 
@@ -157,7 +166,7 @@ def take_event(reply: UserReply, data: str, arrived_at: float) -> bool:
     """
     if data == END:
         return False
-    event = read_event(data)
+    event = decode(data, AnswerEvent)
     if event.failure is not None:
         raise RequestError(RequestOutcome.SERVER_ERROR, event.failure.reason)
     text = reply.writer.add(event)
@@ -273,6 +282,9 @@ class TrafficRun:
         """Send one request and write its record."""
         place = number % len(self.traffic.prompts)
         body = self.make_body(self.traffic.prompts[place])
+        if self.traffic.answer_tokens:
+            limit = "max_tokens" if "max_tokens" in body else "n_predict"  # OpenAI's name, llama.cpp's name
+            body = {**body, limit: self.traffic.answer_tokens[place]}
         reply, sent_at = UserReply(), time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline):
@@ -310,20 +322,26 @@ class TrafficRun:
 def send_traffic(
     url: str,
     key: str | None,
-    traffic: Traffic,
+    spec: RunSpec,
     make_body: Callable[[Prompt], Mapping[str, Any]],
     record: TextIO,
     *,
-    seed: int,
     timeout_s: float | None,
     path: str = "/completion",
 ) -> Counter[RequestOutcome]:
-    """Send all requests to a server, write a line for each, and return how they ended; see ``TrafficRun``.
+    """Send all requests of a run, write a line for each, and return how they ended; see ``TrafficRun``.
 
     Raises:
         OSError: a line cannot be written.
     """
+    assert spec.traffic is not None
     outcomes: Counter[RequestOutcome] = Counter()
+    sent: dict[str, Any] = {
+        "traffic": spec.traffic,
+        "make_body": make_body,
+        "path": path,
+        "seed": spec.sampling.seed,
+    }
 
     def store(ended: RequestRecord) -> None:
         outcomes[ended.outcome] += 1
@@ -331,15 +349,7 @@ def send_traffic(
 
     async def send_all() -> None:
         async with aclosing(LoadClient(url, key)) as client:
-            await TrafficRun(
-                client=client,
-                traffic=traffic,
-                make_body=make_body,
-                write=store,
-                path=path,
-                seed=seed,
-                timeout_s=timeout_s,
-            ).run()
+            await TrafficRun(client=client, write=store, timeout_s=timeout_s, **sent).run()
 
     run_in_loop(send_all())
     return outcomes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,16 +41,8 @@ class TrafficEngine(ServerEngine):
                 "b6723 or later",
             )
         loaded.runs += 1
-        traffic, client = spec.traffic, loaded.server.client
-        tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
-
-        def make_body(prompt: Prompt) -> Mapping[str, Any]:
-            return make_request(spec, prompt, loaded) | {"n_predict": tokens[prompt]}
-
-        seed, timeout_s = spec.sampling.seed, self.timeout_s
-        outcomes = send_traffic(
-            client.url, client.key, traffic, make_body, record, seed=seed, timeout_s=timeout_s
-        )
+        client, make_body = loaded.server.client, partial(make_request, spec, loaded)
+        outcomes = send_traffic(client.url, client.key, spec, make_body, record, timeout_s=self.timeout_s)
         death = loaded.server.await_death() if outcomes[RequestOutcome.DISCONNECTED] else None
         if death is not None:
             raise death
@@ -63,7 +55,8 @@ class TrafficEngine(ServerEngine):
     def _parse(self, spec: RunSpec, out: Path) -> Parsed:
         if spec.traffic is None:
             return super()._parse(spec, out)
-        return read_server_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
+        with out.open(encoding="utf-8", newline="\n") as lines:
+            return read_server_record(spec, [*lines])
 
 
 def make(
@@ -78,7 +71,7 @@ def make(
     return TrafficEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)
 
 
-def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[str, Any]:
+def make_request(spec: RunSpec, loaded: LoadedServer, prompt: Prompt) -> dict[str, Any]:
     """Return the body of one user's request: that of a run, without what costs time at each token."""
     capabilities = loaded.capabilities
     body = response.body(

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TextIO
 
 import msgspec
 
 from ggufspec.domain import RunResult, RunSpec, Sample
 from ggufspec.engines import rereading
-from ggufspec.engines.server import Parsed
+from ggufspec.engines.server import Parsed, response
 from ggufspec.errors import LogError
-from ggufspec.serving.figures import read_records, summarize
+from ggufspec.serving.figures import decode_records, summarize
 from ggufspec.serving.running import RUNNING, read_record
-
-
-class _Noted(msgspec.Struct, frozen=True):
-    n_draft: int | None = None
-
-
-class _NotedLine(msgspec.Struct, frozen=True):
-    run: _Noted = _Noted()
-    reads_zeros: bool | None = None
-
 
 _NOTES = ('{"run":', '{"reads_zeros":')
 """How the lines about a run begin, which are the first ones and the last one of a record."""
@@ -41,33 +30,24 @@ def reread_run(run: RunResult, out: bytes, err: bytes) -> Sample:
     """
     if run.spec.traffic is None:
         return rereading.reread_run(run, out, err)
-    text = out.decode(errors="replace")
-
-    def read_lines() -> TextIO:
-        return io.StringIO(text, newline="\n")
-
+    lines = io.StringIO(out.decode(errors="replace"), newline="\n").readlines()
     try:
-        if run.engine == RUNNING:
-            return read_record(run.spec, read_lines).sample
-        return read_server_record(run.spec, read_lines).sample
+        read = read_record if run.engine == RUNNING else read_server_record
+        return read(run.spec, lines).sample
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise LogError("a record of requests is not what ggufspec writes", "the file was changed") from error
 
 
-def read_server_record(spec: RunSpec, read_lines: Callable[[], TextIO]) -> Parsed:
+def read_server_record(spec: RunSpec, lines: Sequence[str]) -> Parsed:
     """Return what the record of several users' requests to our own server shows.
 
     Args:
         spec: the run.
-        read_lines: opens the record. Lines of its own say the draft size, which a head may have lowered, and
-            whether the drafter was given zeros for images.
+        lines: of the record. Some of its own say the draft size, which a head may have lowered, and whether
+            the drafter was given zeros for images.
     """
-    n_draft: int | None = None
-    reads_zeros: bool | None = None
-    with read_lines() as lines:
-        for line in lines:
-            if line.startswith(_NOTES):
-                noted = msgspec.json.decode(line, type=_NotedLine)
-                n_draft, reads_zeros = noted.run.n_draft or n_draft, noted.reads_zeros or reads_zeros
-    parsed = summarize(spec, lambda: read_records(read_lines))
+    notes = [msgspec.json.decode(line, type=response.RecordLine) for line in lines if line.startswith(_NOTES)]
+    n_draft = next((note.run.n_draft for note in notes if note.run is not None), None)
+    reads_zeros = any(note.reads_zeros for note in notes) or None
+    parsed = summarize(spec, [*decode_records(lines)])
     return replace(parsed, sample=replace(parsed.sample, n_draft=n_draft, reads_zeros=reads_zeros))

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -18,7 +19,7 @@ from ggufspec.errors import NoInstallError
 from ggufspec.llama import server
 from ggufspec.redaction import redact
 from ggufspec.serving.client import send_traffic
-from ggufspec.serving.figures import RequestRecord, read_records, summarize
+from ggufspec.serving.figures import RequestRecord, decode_records, summarize
 from ggufspec.units import counted
 
 COMPLETIONS = "/v1/completions"
@@ -74,6 +75,23 @@ class CounterPair(msgspec.Struct, frozen=True):
     before: server.ServerCounters | None = None
     after: server.ServerCounters | None = None
 
+    @property
+    def difference(self) -> server.ServerCounters:
+        """What was counted meanwhile; None if it was not counted, or the server was started anew."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return server.ServerCounters()
+        names = ("rounds", "drafted", "accepted", "generated", "requests")
+        counts = {name: _difference(getattr(before, name), getattr(after, name)) for name in names}
+        earlier = before.accepted_at or (0,) * len(after.accepted_at)
+        accepted_at = [b - a for a, b in zip(earlier, after.accepted_at, strict=False)]
+        is_known = len(earlier) == len(after.accepted_at)
+        return server.ServerCounters(**counts, accepted_at=tuple(accepted_at) if is_known else ())
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None or after < before else after - before
+
 
 def with_counters(
     parsed: Parsed, spec: domain.RunSpec, counters: CounterPair, *, received: float = 0
@@ -91,65 +109,30 @@ def with_counters(
         counters: before and after the run.
         received: tokens of all answers of the run, those included that were cut off.
     """
-    parsed = replace(parsed, sample=_with_others(parsed.sample, counters, received))
-    sample, endpoint = parsed.sample, spec.endpoint
+    sample, endpoint, counted = parsed.sample, spec.endpoint, counters.difference
+    if sample.traffic is not None and counted.generated and received:  # the rest was for other clients
+        others_share = max(0.0, 1 - received / counted.generated)
+        sample = replace(sample, traffic=replace(sample.traffic, others_share=others_share))
     if spec.role is not domain.Role.DRAFTING or endpoint is None or sample.n_drafted is not None:
-        return parsed
-    before, after = counters.before, counters.after
-    rounds = None if before is None or after is None else _difference(before.rounds, after.rounds)
-    if before is None or after is None or rounds is None:
+        return replace(parsed, sample=sample)
+    rounds, drafted, accepted = counted.rounds, counted.drafted, counted.accepted
+    if rounds is None:
         return replace(parsed, sample=replace(sample, n_rounds=None))
-    counted = _counted(sample, endpoint, before, after, rounds)
-    if sample.status is domain.Status.OK and not counted.n_rounds:
-        reason = "the server's counters show no drafts"
-        return Parsed(sample=replace(counted, status=domain.Status.DRAFTING_INACTIVE), remark=reason)
-    return replace(parsed, sample=counted)
-
-
-def _with_others(sample: domain.Sample, counters: CounterPair, received: float) -> domain.Sample:
-    """Return the sample with the share of tokens that the server generated for other clients."""
-    before, after = counters.before, counters.after
-    generated = None
-    if before is not None and after is not None:
-        generated = _difference(before.generated, after.generated)
-    if sample.traffic is None or not generated or not received:
-        return sample
-    share = max(0.0, 1 - received / generated)
-    return replace(sample, traffic=replace(sample.traffic, others_share=share))
-
-
-def _counted(
-    sample: domain.Sample,
-    endpoint: domain.Endpoint,
-    before: server.ServerCounters,
-    after: server.ServerCounters,
-    rounds: int,
-) -> domain.Sample:
-    generated = _difference(before.generated, after.generated)
-    drafted, accepted = (
-        _difference(before.drafted, after.drafted),
-        _difference(before.accepted, after.accepted),
-    )
-    accepted_at = None
-    if after.accepted_at and len(before.accepted_at) in {0, len(after.accepted_at)}:
-        earlier = before.accepted_at or (0.0,) * len(after.accepted_at)
-        accepted_at = tuple(round(b - a) for a, b in zip(earlier, after.accepted_at, strict=True))
-    requests = _difference(before.requests, after.requests)
-    if accepted is None and generated is not None and requests is not None and endpoint.draft_size:
-        accepted, drafted = max(0, generated - requests - rounds), rounds * endpoint.draft_size
-    return replace(
+    if accepted is None and None not in {counted.generated, counted.requests} and endpoint.draft_size:
+        accepted = max(0, (counted.generated or 0) - (counted.requests or 0) - rounds)
+        drafted = rounds * endpoint.draft_size
+    sample = replace(
         sample,
         n_rounds=rounds,
         n_drafted=drafted,
         n_accepted=accepted,
-        accepted_at=accepted_at,
-        gen_tokens=sample.gen_tokens if generated is None else generated,
+        accepted_at=counted.accepted_at or None,
+        gen_tokens=sample.gen_tokens if counted.generated is None else counted.generated,
     )
-
-
-def _difference(before: float | None, after: float | None) -> int | None:
-    """Return what was counted meanwhile; None if it was not counted, or the server was started anew."""
-    return None if before is None or after is None or after < before else round(after - before)
+    if sample.status is domain.Status.OK and not rounds:
+        reason = "the server's counters show no drafts"
+        return Parsed(sample=replace(sample, status=domain.Status.DRAFTING_INACTIVE), remark=reason)
+    return replace(parsed, sample=sample)
 
 
 RankServed = Callable[[domain.Prompt, str, Sequence[int]], tuple[TokenCandidate, ...]]
@@ -193,37 +176,25 @@ class RunningEngine(Engine):
 
     def measure(self, spec: domain.RunSpec, log: Path) -> Measurement:
         """Send all requests of the users; ``log`` with ``.out`` has a line for each, and the counters."""
-        endpoint, traffic = spec.endpoint, spec.traffic
+        endpoint = spec.endpoint
         assert endpoint is not None
-        assert traffic is not None
         out, key = log.with_suffix(".out"), self.keys.get(endpoint.url)
         log.with_suffix(".err").write_bytes(b"")
-        tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
         started = time.perf_counter()
         with (
             out.open("w", encoding="utf-8", newline="\n") as record,
             server.connect(endpoint.url, key) as client,
         ):
-
-            def make(prompt: domain.Prompt) -> Mapping[str, Any]:
-                return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
-
             before = server.read_counters(server.read_metrics(client) or "")
-            outcomes = send_traffic(
-                endpoint.url,
-                key,
-                traffic,
-                make,
-                record,
-                path=COMPLETIONS,
-                seed=spec.sampling.seed,
-                timeout_s=self.timeout_s,
-            )
+            make = partial(make_body, spec)
+            how: dict[str, Any] = {"path": COMPLETIONS, "timeout_s": self.timeout_s}
+            outcomes = send_traffic(endpoint.url, key, spec, make, record, **how)
             after = server.read_counters(server.read_metrics(client) or "")
             pair = msgspec.to_builtins(CounterPair(before=before, after=after))
             response.note(record, counters=pair)
         wall_s = time.perf_counter() - started
-        parsed = read_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
+        with out.open(encoding="utf-8", newline="\n") as lines:
+            parsed = read_record(spec, [*lines])
         if outcomes[domain.RequestOutcome.TIMED_OUT]:
             late = counted(outcomes[domain.RequestOutcome.TIMED_OUT], "request")
             parsed = Parsed(
@@ -283,30 +254,21 @@ class RunningEngine(Engine):
 
 
 class _CountersLine(msgspec.Struct, frozen=True):
-    counters: CounterPair | None = None
+    counters: CounterPair = CounterPair()
 
 
-def read_record(spec: domain.RunSpec, open_lines: Callable[[], TextIO]) -> Parsed:
-    """Return the sample of a record that ``RunningEngine`` wrote.
-
-    Args:
-        spec: of the run.
-        open_lines: opens the record; called several times, so that not all of it is in memory at once.
-    """
-    parsed = summarize(spec, lambda: read_records(open_lines))
-    if any(
-        record.outcome is domain.RequestOutcome.OK and record.timings is None
-        for record in read_records(open_lines)
-    ):
+def read_record(spec: domain.RunSpec, lines: Sequence[str]) -> Parsed:
+    """Return the sample of the lines of a record that ``RunningEngine`` wrote."""
+    records = [*decode_records(lines)]
+    parsed = summarize(spec, records)
+    if any(record.outcome is domain.RequestOutcome.OK and record.timings is None for record in records):
         failed = domain.Sample(
             status=domain.Status.FAILED, program=domain.Program.SERVER, traffic=parsed.sample.traffic
         )
         return Parsed(sample=failed, remark=NO_COUNTS)
-    with open_lines() as lines:
-        last = [line for line in lines if line.startswith('{"counters":')][-1:]
-    counters = msgspec.json.decode(last[0], type=_CountersLine).counters if last else None
-    received = _count_received(read_records(open_lines))
-    parsed = with_counters(parsed, spec, counters or CounterPair(), received=received)
+    last = [line for line in lines if line.startswith('{"counters":')][-1:]
+    counters = msgspec.json.decode(last[0], type=_CountersLine).counters if last else CounterPair()
+    parsed = with_counters(parsed, spec, counters, received=_count_received(records))
     sample, endpoint = parsed.sample, spec.endpoint
     if sample.status is not domain.Status.OK:
         return parsed

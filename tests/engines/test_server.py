@@ -9,6 +9,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from ggufspec import engines
 from ggufspec.domain import Drafting, Method, Prompt, Request, Role, RunSpec, Sample, Status
+from ggufspec.engines import Measurement
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from ggufspec.llama.server import launching
@@ -44,6 +46,12 @@ def _samples(engine: ServerEngine, *specs: RunSpec, log: Path) -> Iterator[Sampl
         yield engine.measure(spec, log / str(number)).sample
 
 
+def _measured(folder: Path, spec: RunSpec = DRAFTING, behaviour: Behaviour | None = None) -> Measurement:
+    """What one run of a server of its own gives."""
+    with _engine(folder, behaviour) as engine:
+        return engine.measure(spec, folder / "log")
+
+
 def _alive(folder: Path) -> list[bool]:
     return [shell.still_runs(start["pid"], start["at"]) for start in fake_server.starts(folder)]
 
@@ -57,9 +65,8 @@ def test_models_are_loaded_once_for_many_prompts(folder: Path, tmp_path: Path) -
     assert _alive(folder) == [False]
 
 
-def test_a_request_asks_for_what_the_binaries_are_told(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder) as engine:
-        engine.measure(values.spec(), tmp_path / "log")
+def test_a_request_asks_for_what_the_binaries_are_told(folder: Path) -> None:
+    _measured(folder, values.spec())
     (asked,) = fake_server.requests(folder)
     assert asked["prompt"] == "Text of p1"
     sampling = {name: asked[name] for name in ("n_predict", "temperature", "top_k", "top_p", "min_p", "seed")}
@@ -67,29 +74,33 @@ def test_a_request_asks_for_what_the_binaries_are_told(folder: Path, tmp_path: P
     assert (asked["cache_prompt"], asked["ignore_eos"], asked["stream"]) == (False, False, True)
 
 
-def test_a_chat_is_sent_as_it_is_and_its_answer_keeps_rounds(folder: Path, tmp_path: Path) -> None:
-    request = Request.of({"messages": [{"role": "user", "content": "Go"}], "stop": ["."]})
-    spec = replace(DRAFTING, prompt=Prompt(id="chat", text="Go", request=request))
-    with _engine(folder) as engine:
-        sample = engine.measure(spec, tmp_path / "log").sample
+def test_a_chat_is_sent_as_it_is_and_its_answer_keeps_rounds(folder: Path) -> None:
+    fields = {"messages": [{"role": "user", "content": "Go"}], "stop": ["."]}
+    prompt = Prompt(id="chat", text="Go", request=Request.of(fields))
+    sample = _measured(folder, replace(DRAFTING, prompt=prompt)).sample
     asked = fake_server.requests(folder)[-1]
-    assert (asked["messages"], asked["stop"], "prompt" in asked) == (
-        [{"role": "user", "content": "Go"}],
-        ["."],
-        False,
-    )
+    assert {name: asked.get(name) for name in (*fields, "prompt")} == {**fields, "prompt": None}
     assert (sample.status, sample.gen_tokens, bool(sample.n_accepted)) == (Status.OK, 32, True)
     assert (sample.text or "").startswith("<think>")
     assert sum(one.accepted for one in sample.rounds or ()) == sample.n_accepted
 
 
-def test_the_key_stays_between_us_and_the_server(folder: Path, tmp_path: Path) -> None:
+def test_the_key_stays_between_us_and_the_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     with _engine(folder) as engine:
-        measured = engine.measure(DRAFTING, tmp_path / "log")
-    (start,) = fake_server.starts(folder)
+        measured = engine.measure(DRAFTING, folder / "log")
+        (start,) = fake_server.starts(folder)
+        files = [path for path in scratch.glob("ggufspec-*/**/*") if path.is_file()]
+        assert files
+        assert not any(
+            start["key"].encode() in path.read_bytes() for path in files
+        )  # it is removed once read
+    assert not any(scratch.iterdir())
     assert len(start["key"]) > 32
     assert start["key_mode"] == stat.S_IRUSR | stat.S_IWUSR
-    written = [(tmp_path / f"log.{ending}").read_text() for ending in ("out", "err")]
+    written = [(folder / f"log.{ending}").read_text() for ending in ("out", "err")]
     for text in (*start["argv"], *measured.argv, str(measured), *written):
         assert start["key"] not in text
     assert measured.argv[measured.argv.index("--port") + 1] == "PORT"
@@ -238,26 +249,14 @@ def test_a_draft_size_that_is_capped_is_not_taken_for_free_choice(folder: Path, 
     assert [sample.n_draft for sample in samples] == [3, 5]
 
 
-def test_a_silently_idle_drafter_is_found_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder, Behaviour(drafts=False)) as engine:
-        measured = engine.measure(DRAFTING, tmp_path / "log")
-    assert measured.sample.status is Status.DRAFTING_INACTIVE
+def test_a_silently_idle_drafter_is_found_before_anything_is_measured(folder: Path) -> None:
+    assert _measured(folder, DRAFTING, Behaviour(drafts=False)).sample.status is Status.DRAFTING_INACTIVE
     assert "Text of p1" not in {asked["prompt"] for asked in fake_server.requests(folder)}
 
 
-def test_a_server_that_hides_its_slots_is_judged_by_its_counts(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder, Behaviour(slots=False, counts_places=False)) as engine:
-        sample = engine.measure(DRAFTING, tmp_path / "log").sample
+def test_a_server_that_hides_its_slots_is_judged_by_its_counts(folder: Path) -> None:
+    sample = _measured(folder, DRAFTING, Behaviour(slots=False, counts_places=False)).sample
     assert (sample.status, sample.accepted_at) == (Status.OK, (11, 6, 3))
-    with _engine(folder, Behaviour(slots=False, drafts=False)) as engine:
-        assert engine.measure(DRAFTING, tmp_path / "log").sample.status is Status.DRAFTING_INACTIVE
-
-
-def test_a_server_that_miscounts_is_told(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder, Behaviour(miscounts=True)) as engine:
-        measured = engine.measure(DRAFTING, tmp_path / "log")
-    assert measured.sample.status is Status.OK
-    assert "/metrics counts" in (measured.error or "")
 
 
 def test_the_server_used_longest_ago_makes_room(folder: Path, tmp_path: Path) -> None:
@@ -303,87 +302,64 @@ def test_failing_requests_are_typed_and_the_next_ones_work(folder: Path, tmp_pat
     assert len(fake_server.starts(folder)) == 3  # once more behind each that ends the server
 
 
-def test_comments_in_a_stream_are_nothing(folder: Path, tmp_path: Path) -> None:
+def test_comments_and_line_breaks_of_other_scripts_break_no_answer(folder: Path, tmp_path: Path) -> None:
+    specs = [values.spec(), *(values.spec(prompt=word) for word in ("@comment", "@wide"))]
     with _engine(folder) as engine:
-        sample = engine.measure(values.spec(prompt="@comment"), tmp_path / "log").sample
-        plain = engine.measure(values.spec(), tmp_path / "log").sample
-    assert (sample.status, sample.text) == (Status.OK, plain.text)
+        plain, commented, wide = _samples(engine, *specs, log=tmp_path)
+    assert (commented.status, commented.text, wide.text) == (Status.OK, plain.text, "\u2028" * 32)
 
 
 ODD = ("[]", "{}", "null", "5", '"word"', '[["a list"]]', '[{"speculative": "yes"}]', "<html>", "[" * 5000)
+PLACES = "llamacpp:spec_decode_num_drafts_total 1\nllamacpp:spec_decode_num_accepted_tokens_per_pos_total"
 
 
-@pytest.mark.parametrize("answer", ODD)
-def test_slots_that_cannot_be_read_are_as_good_as_none(folder: Path, tmp_path: Path, answer: str) -> None:
-    with _engine(folder, Behaviour(answers={"/slots": answer})) as engine:
-        assert engine.measure(DRAFTING, tmp_path / "log").sample.status is Status.OK
-
-
-@pytest.mark.parametrize("answer", ODD)
-def test_odd_answers_of_other_endpoints_change_nothing(folder: Path, tmp_path: Path, answer: str) -> None:
-    odd = dict.fromkeys(("/metrics", "/health", "/slots/0?action=erase"), answer)
-    with _engine(folder, replace(SUMMER_2025, answers=odd)) as engine:
-        assert engine.measure(DRAFTING, tmp_path / "log").sample.status is Status.OK
-
-
-@pytest.mark.parametrize("places", ['{position="1"} 4', '{position="9999999999"} 4'])
-def test_counts_of_some_places_are_counts_of_none(folder: Path, tmp_path: Path, places: str) -> None:
-    name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
-    metrics = f"llamacpp:spec_decode_num_drafts_total 1\n{name}{places}\n"
-    with _engine(folder, Behaviour(answers={"/metrics": metrics})) as engine:
-        measured = engine.measure(DRAFTING, tmp_path / "log")
-    assert (measured.sample.status, measured.error) == (Status.OK, None)
-
-
-@pytest.mark.parametrize("answer", ODD[::2])
-def test_odd_answers_to_completions_are_typed(folder: Path, tmp_path: Path, answer: str) -> None:
-    with _engine(folder, Behaviour(answers={"/completion": answer})) as engine:
-        for spec in (values.spec(), DRAFTING):
-            measured = engine.measure(spec, tmp_path / "log")
-            assert measured.sample.status is Status.SUMMARY_LOST
-            assert "no end" in (measured.error or "")
+@pytest.mark.parametrize(
+    ("behaviour", "status", "error"),
+    [
+        *((Behaviour(answers={"/slots": answer}), Status.OK, "") for answer in ODD),
+        *(
+            (replace(SUMMER_2025, answers=dict.fromkeys(paths, answer)), Status.OK, "")
+            for paths in [("/metrics", "/health", "/slots/0?action=erase")]
+            for answer in ODD
+        ),
+        *(
+            (Behaviour(answers={"/metrics": f'{PLACES}{{position="{place}"}} 4\n'}), Status.OK, "")
+            for place in ("1", "9999999999")  # counts of some places are counts of none
+        ),
+        *((Behaviour(answers={"/completion": answer}), Status.SUMMARY_LOST, "no end") for answer in ODD[::2]),
+        (Behaviour(slots=False, drafts=False), Status.DRAFTING_INACTIVE, ""),
+        (Behaviour(miscounts=True), Status.OK, "/metrics counts"),
+    ],
+)
+def test_odd_answers_change_nothing_or_are_typed(
+    folder: Path, behaviour: Behaviour, status: Status, error: str
+) -> None:
+    measured = _measured(folder, DRAFTING, behaviour)
+    assert measured.sample.status is status
+    assert error in (measured.error or "")
 
 
 @pytest.mark.parametrize("path", ["/health", "/tokenize", "/slots", "/metrics", "/completion"])
-def test_an_endpoint_that_does_not_answer_is_a_time_out(folder: Path, tmp_path: Path, path: str) -> None:
-    engine = _engine(folder, Behaviour(hangs=path))
-    engine.timeout_s = 1.0
-    with engine:
-        measured = engine.measure(DRAFTING, tmp_path / "log")
-        assert (measured.sample.status, measured.sample.n_draft) == (Status.TIMED_OUT, 3)
+def test_an_endpoint_that_does_not_answer_is_a_time_out(folder: Path, path: str) -> None:
+    with _engine(folder, Behaviour(hangs=path)) as engine:
+        engine.timeout_s = 1.0
+        sample = engine.measure(DRAFTING, folder / "log").sample
+        assert (sample.status, sample.n_draft) == (Status.TIMED_OUT, 3)
         assert not any(_alive(folder))
 
 
-def test_bytes_without_an_end_are_cut_off(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "error"), [("@trickle", "killed after "), ("@hang", "no answer in time")])
+def test_an_answer_without_an_end_is_cut_off_and_its_server_killed(
+    folder: Path, fault: str, error: str
+) -> None:
     with _engine(folder) as engine:
-        engine.measure(values.spec(), tmp_path / "first")
+        engine.measure(values.spec(), folder / "first")
         engine.timeout_s = 0.5
-        measured = engine.measure(values.spec(prompt="@trickle"), tmp_path / "trickles")
-    assert measured.sample.status is Status.TIMED_OUT
-    assert (measured.error or "").startswith("killed after ")
-
-
-def test_the_key_is_removed_once_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with _engine(folder) as engine:
-        engine.measure(values.spec(), tmp_path / "log")
-        (start,) = fake_server.starts(folder)
-        (scratch,) = tmp_path.glob("ggufspec-*")
-        files = [path for path in scratch.rglob("*") if path.is_file()]
-        assert files
-        assert not any(start["key"].encode() in path.read_bytes() for path in files)
-    assert not scratch.exists()
-
-
-def test_a_hanging_request_is_cut_off_and_its_server_killed(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder) as engine:
-        engine.measure(values.spec(), tmp_path / "first")
-        engine.timeout_s = 0.3
-        measured = engine.measure(values.spec(prompt="@hang"), tmp_path / "hangs")
-        assert measured.sample.status is Status.TIMED_OUT
+        measured = engine.measure(values.spec(prompt=fault), folder / "log")
+        assert (measured.sample.status, (measured.error or "").startswith(error)) == (Status.TIMED_OUT, True)
         assert _alive(folder) == [False]
         engine.timeout_s = 20
-        assert engine.measure(values.spec(), tmp_path / "again").sample.status is Status.OK
+        assert engine.measure(values.spec(), folder / "again").sample.status is Status.OK
 
 
 def test_a_server_that_died_between_two_runs_is_started_again(folder: Path, tmp_path: Path) -> None:
@@ -395,16 +371,14 @@ def test_a_server_that_died_between_two_runs_is_started_again(folder: Path, tmp_
         assert engine.measure(values.spec(), tmp_path / "log").sample.status is Status.OK
 
 
-def test_loading_is_waited_for(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder, Behaviour(loading_s=0.3)) as engine:
-        sample = engine.measure(values.spec(), tmp_path / "log").sample
+def test_loading_is_waited_for(folder: Path) -> None:
+    sample = _measured(folder, values.spec(), Behaviour(loading_s=0.3)).sample
     assert sample.status is Status.OK
     assert sample.load_ms >= 300
 
 
-def test_whoever_answers_without_our_key_is_not_our_server(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder, Behaviour(open_to_all=True)) as engine:
-        measured = engine.measure(values.spec(), tmp_path / "log")
+def test_whoever_answers_without_our_key_is_not_our_server(folder: Path) -> None:
+    measured = _measured(folder, values.spec(), Behaviour(open_to_all=True))
     assert measured.sample.status is Status.FAILED
     assert "no free port" in (measured.error or "")
     assert _alive(folder) == [False] * 3
@@ -417,29 +391,17 @@ def test_a_reserved_port_is_given_to_nobody_else() -> None:
 
 def test_each_run_keeps_its_own_part_of_the_servers_log(folder: Path, tmp_path: Path) -> None:
     with _engine(folder) as engine:
-        assert values.models_of(engine.measure(values.spec(), tmp_path / "first").sample)[0].total_layers == 7
-        assert (
-            values.models_of(engine.measure(values.spec(), tmp_path / "second").sample)[0].total_layers == 7
-        )
-    first, second = ((tmp_path / f"{name}.err").read_text() for name in ("first", "second"))
+        for sample in _samples(engine, values.spec(), values.spec(), log=tmp_path):
+            assert values.models_of(sample)[0].total_layers == 7
+    first, second = ((tmp_path / f"{name}.err").read_text() for name in "01")
     assert first.count("loading model") == first.count("total time") == 1
     assert (second.count("loading model"), second.count("total time")) == (0, 1)
 
 
-def test_line_breaks_of_other_scripts_do_not_break_an_answer(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder) as engine:
-        sample = engine.measure(values.spec(prompt="@wide"), tmp_path / "log").sample
-    assert sample.text == "\u2028" * 32
-
-
-def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path, tmp_path: Path) -> None:
-    def interrupted() -> None:
-        with _engine(folder) as engine:
-            engine.measure(values.spec(), tmp_path / "log")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
+def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path) -> None:
+    with suppress(KeyboardInterrupt), _engine(folder) as engine:
+        engine.measure(values.spec(), folder / "log")
+        raise KeyboardInterrupt
     assert _alive(folder) == [False]
 
 
@@ -493,7 +455,6 @@ def test_methods_and_draft_sizes_have_a_load_each(folder: Path) -> None:
         assert engine.load_key(_lookup(Method.NGRAM_CACHE, 8)) is None
 
 
-def test_a_method_that_the_server_does_not_take_up_is_found(folder: Path, tmp_path: Path) -> None:
-    with _engine(folder, Behaviour(drafts=False)) as engine:
-        (sample,) = _samples(engine, _lookup(Method.NGRAM_MOD), log=tmp_path)
+def test_a_method_that_the_server_does_not_take_up_is_found(folder: Path) -> None:
+    sample = _measured(folder, _lookup(Method.NGRAM_MOD), Behaviour(drafts=False)).sample
     assert sample.status is Status.DRAFTING_INACTIVE

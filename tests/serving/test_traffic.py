@@ -26,6 +26,7 @@ import ggufspec
 from ggufspec import paths, proc, serving, stats
 from ggufspec.analysis import arms, review, traffic, warnings
 from ggufspec.domain import (
+    Drafting,
     Method,
     Prompt,
     PromptAnswer,
@@ -102,9 +103,12 @@ def _record(
     )
 
 
-def _answered(record: RequestRecord, **changed: Any) -> RequestRecord:
-    timings = Timings(**({"predicted_n": 5} | changed))
-    return msgspec.structs.replace(record, timings=timings)
+def _changed(record: RequestRecord, **changes: object) -> RequestRecord:
+    return msgspec.structs.replace(record, **changes)
+
+
+def _answered(record: RequestRecord, **changes: Any) -> RequestRecord:
+    return _changed(record, timings=Timings(**{"predicted_n": 5} | changes))
 
 
 @pytest.mark.parametrize(
@@ -113,15 +117,15 @@ def _answered(record: RequestRecord, **changed: Any) -> RequestRecord:
         (lambda record: _answered(record, predicted_n=10**9), "1,000,000,000 tokens, but 32 were asked for"),
         (lambda record: _answered(record, predicted_ms=1e-300), "it decoded for 0.00 s"),
         (
-            lambda record: msgspec.structs.replace(_answered(record), arrivals=record.arrivals * 2),
+            lambda record: _changed(_answered(record), arrivals=record.arrivals * 2),
             "5 tokens, but 10 pieces of text came",
         ),
     ],
 )
 def test_impossible_answers_spoil_a_run(liar: Callable[[RequestRecord], RequestRecord], words: str) -> None:
     honest = [_answered(record, predicted_ms=1000 * (record.end_s - record.sent_s)) for record in RECORDS]
-    assert serving.summarize(_spec(), lambda: honest).sample.status is Status.OK
-    parsed = serving.summarize(_spec(), lambda: [*honest[:2], liar(RECORDS[2]), *honest[3:]])
+    assert serving.summarize(_spec(), honest).sample.status is Status.OK
+    parsed = serving.summarize(_spec(), [*honest[:2], liar(RECORDS[2]), *honest[3:]])
     assert parsed.sample.status is Status.IMPLAUSIBLE
     assert words in (parsed.remark or "")
 
@@ -143,7 +147,7 @@ RECORDS = [
 
 
 def test_the_window_is_from_every_users_first_answer_to_the_last_request_that_counts() -> None:
-    sample = serving.summarize(_spec(), lambda: RECORDS).sample
+    sample = serving.summarize(_spec(), RECORDS).sample
     assert sample.status is Status.OK
     assert sample.gen_s == 4.0  # from 2 s to 6 s
     assert [each.is_steady for each in sample.traffic.requests] == [False, False, False, True, True, True]
@@ -157,49 +161,59 @@ def test_the_window_is_from_every_users_first_answer_to_the_last_request_that_co
 
 
 def test_events_of_several_tokens_count_as_many() -> None:
-    timings = Timings(predicted_n=10)
-    records = [replace_record(record, timings=timings) for record in RECORDS]
-    single = serving.summarize(_spec(), lambda: RECORDS).sample.traffic
-    double = serving.summarize(_spec(), lambda: records).sample.traffic
-    assert double.window_tokens == 2 * single.window_tokens
-
-
-def replace_record(record: RequestRecord, **changes: object) -> RequestRecord:
-    return msgspec.structs.replace(record, **changes)
+    single, double = (
+        serving.summarize(_spec(), records).sample.traffic.window_tokens
+        for records in (RECORDS, [_answered(record, predicted_n=10) for record in RECORDS])
+    )
+    assert double == 2 * single
 
 
 def test_acceptance_is_of_the_requests_that_count() -> None:
-    timings = Timings(predicted_n=5, draft_n=6, draft_n_accepted=3, prompt_n=8, prompt_per_second=80.0)
-    records = [replace_record(record, timings=timings) for record in RECORDS]
-    sample = serving.summarize(_spec(draft=3), lambda: records).sample
+    told = {"draft_n": 6, "draft_n_accepted": 3, "prompt_n": 8, "prompt_per_second": 80.0}
+    sample = serving.summarize(_spec(draft=3), [_answered(record, **told) for record in RECORDS]).sample
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (36, 18, 6)
-    assert sample.prompt_tokens == 48
-    assert sample.prompt_tps == pytest.approx(80.0)
-    spec = _spec(draft=3)
-    assert serving.summarize(spec, lambda: RECORDS).sample.status is Status.DRAFTING_INACTIVE
-    unsure = replace(spec, drafting=replace(spec.drafting, p_min=0.7))
-    assert serving.summarize(unsure, lambda: RECORDS).sample.status is Status.OK
-    busy = {"outcome": RequestOutcome.UNAVAILABLE, "reason": "HTTP 503: no slot", "arrivals": ()}
-    records = [replace_record(record, **busy) if record.number == 3 else record for record in RECORDS]
-    parsed = serving.summarize(_spec(), lambda: records)
-    assert parsed.sample.status is Status.OK
-    assert parsed.remark == "1 of 6 requests failed: 1 unavailable (HTTP 503: no slot)"
+    assert (sample.prompt_tokens, sample.prompt_tps) == (48, pytest.approx(80.0))
 
 
-def test_a_run_without_an_answer_or_a_window_has_failed() -> None:
-    cut = [replace_record(record, outcome=RequestOutcome.CUT_OFF) for record in RECORDS]
-    assert serving.summarize(_spec(), lambda: cut).sample.status is Status.FAILED
-    late = [replace_record(record, outcome=RequestOutcome.TIMED_OUT) for record in RECORDS]
-    assert serving.summarize(_spec(), lambda: late).sample.status is Status.TIMED_OUT
-    one_user = [record for record in RECORDS if record.user == 0]
-    parsed = serving.summarize(_spec(), lambda: one_user)
-    assert parsed.sample.status is Status.FAILED
-    assert "no steady window" in (parsed.remark or "")
+UNSURE = replace(_spec(draft=3), drafting=Drafting(n_max=3, p_min=0.7))
+BUSY = {"outcome": RequestOutcome.UNAVAILABLE, "reason": "HTTP 503: no slot", "arrivals": ()}
+
+
+@pytest.mark.parametrize(
+    ("spec", "records", "status", "remark"),
+    [
+        (_spec(draft=3), RECORDS, Status.DRAFTING_INACTIVE, "no steady window"),
+        (UNSURE, RECORDS, Status.OK, None),
+        (
+            _spec(),
+            [*RECORDS[:3], _changed(RECORDS[3], **BUSY), *RECORDS[4:]],
+            *(Status.OK, "1 of 6 requests failed: 1 unavailable (HTTP 503: no slot)"),
+        ),
+        (
+            _spec(),
+            [_changed(record, outcome=RequestOutcome.CUT_OFF) for record in RECORDS],
+            *(Status.FAILED, "6 of 6 requests failed: 6 "),
+        ),
+        (
+            _spec(),
+            [_changed(record, outcome=RequestOutcome.TIMED_OUT) for record in RECORDS],
+            *(Status.TIMED_OUT, "6 of 6 requests failed: 6 "),
+        ),
+        (_spec(), [_changed(record, truncated=True) for record in RECORDS], Status.PROMPT_TOO_LONG, ""),
+        (_spec(), RECORDS[::2], Status.FAILED, "no steady window"),  # of one user
+    ],
+)
+def test_a_run_without_an_answer_or_a_window_has_failed(
+    spec: RunSpec, records: list[RequestRecord], status: Status, remark: str | None
+) -> None:
+    parsed = serving.summarize(spec, records)
+    assert parsed.sample.status is status
+    assert parsed.remark is remark is None or remark in parsed.remark
 
 
 def test_bursts_and_torn_records_are_read() -> None:
-    together = [replace_record(record, arrivals=(1.0, 1.0001, 1.5, 1.5002)) for record in RECORDS]
-    sample = serving.summarize(_spec(), lambda: together).sample
+    together = [_changed(record, arrivals=(1.0, 1.0001, 1.5, 1.5002)) for record in RECORDS]
+    sample = serving.summarize(_spec(), together).sample
     assert sample.traffic.burst_share == pytest.approx(2 / 3)
     lines = [serving.encode_record(record) for record in RECORDS]
     assert [*serving.decode_records(lines)] == RECORDS
@@ -239,27 +253,35 @@ def test_requests_arrive_as_often_as_asked_for() -> None:
 @pytest.mark.parametrize("slots", [1, 4])
 def test_a_server_that_cannot_keep_up_is_recognised(load: float, slots: int, saturated: bool) -> None:
     records = _queue(load * slots, slots=slots, service_s=1.0)
-    sample = serving.summarize(_open(load * slots, slots), lambda: records).sample
+    sample = serving.summarize(_open(load * slots, slots), records).sample
     assert sample.traffic.is_saturated is saturated
+
+
+LEVEL = ServiceLevel(ttft_s=0.5, token_s=0.05)
+GOOD = UserRequest(0, OK, True, 9, 0.5, 0.05)
 
 
 def test_the_first_requests_are_left_out_where_they_arrive_at_a_rate() -> None:
     records = _queue(1.0, slots=4, service_s=1.0)
-    sample = serving.summarize(_open(1.0, 4), lambda: records).sample
+    sample = serving.summarize(_open(1.0, 4), records).sample
     assert [each.is_steady for each in sample.traffic.requests] == [False] * 4 + [True] * 36
     last = max(record.end_s for record in records if record.number < 40)
     assert sample.gen_s == pytest.approx(last - records[4].sent_s)
 
 
-def test_goodput_is_what_keeps_the_limits() -> None:
-    level = ServiceLevel(ttft_s=0.5, token_s=0.05)
-    good = UserRequest(0, OK, True, 9, 0.5, 0.05)
-    assert traffic.is_good(good, level)
-    assert traffic.is_good(good._replace(token_s=None), level)
-    assert traffic.is_good(good._replace(token_s=9.0), ServiceLevel(ttft_s=0.5))
-    assert not traffic.is_good(good._replace(ttft_s=0.6), level)
-    assert not traffic.is_good(good._replace(token_s=0.06), level)
-    assert not traffic.is_good(good._replace(outcome=RequestOutcome.CUT_OFF), level)
+@pytest.mark.parametrize(
+    ("request_", "level", "is_good"),
+    [
+        (GOOD, LEVEL, True),
+        (GOOD._replace(token_s=None), LEVEL, True),
+        (GOOD._replace(token_s=9.0), ServiceLevel(ttft_s=0.5), True),
+        (GOOD._replace(ttft_s=0.6), LEVEL, False),
+        (GOOD._replace(token_s=0.06), LEVEL, False),
+        (GOOD._replace(outcome=RequestOutcome.CUT_OFF), LEVEL, False),
+    ],
+)
+def test_goodput_is_what_keeps_the_limits(request_: UserRequest, level: ServiceLevel, is_good: bool) -> None:
+    assert traffic.is_good(request_, level) is is_good
 
 
 # Percentiles
@@ -267,11 +289,10 @@ def test_goodput_is_what_keeps_the_limits() -> None:
 
 def test_percentiles_need_values_beyond_them() -> None:
     loads = [np.linspace(1.0, 2.0, 100), np.linspace(1.0, 2.1, 99)]
-    assert stats.percentile_over_loads(loads, 95) is None
+    for few, percentile in ((loads, 95), ([np.ones(19)], 50), ([], 50)):
+        assert stats.percentile_over_loads(few, percentile) is None
     estimate = stats.percentile_over_loads([*loads, [1.5]], 95)
     assert estimate.value == pytest.approx(1.99, abs=0.02)
-    assert stats.percentile_over_loads([np.ones(19)], 50) is None
-    assert stats.percentile_over_loads([], 50) is None
     estimate = stats.percentile_over_loads([[0.0] * 30, [0.0] * 30, [1.0] * 100], 50)
     assert (estimate.value, estimate.lo, estimate.hi) == (1.0, None, None)
 
@@ -280,24 +301,17 @@ def test_the_interval_of_a_percentile_is_over_loads() -> None:
     for n_loads in (1, 2):
         few = stats.percentile_over_loads([np.linspace(1.0, 2.0, 100)] * n_loads, 50)
         assert (few.lo, few.hi) == (None, None)
-    near = [np.linspace(1.0, 2.0, 100) * factor for factor in (1.0, 1.01, 0.99)]
-    far = [np.linspace(1.0, 2.0, 100) * factor for factor in (1.0, 1.5, 0.7)]
-    widths = [
-        estimate.relative_half_width
-        for loads in (near, far)
-        if (estimate := stats.percentile_over_loads(loads, 50))
-    ]
-    assert len(widths) == 2
-    assert 0 < widths[0] < 0.1 < widths[1]
-
-
-def test_intervals_of_percentiles_hold_what_they_promise() -> None:
+    near, far = (
+        stats.percentile_over_loads([np.linspace(1.0, 2.0, 100) * factor for factor in factors], 50)
+        for factors in ((1.0, 1.01, 0.99), (1.0, 1.5, 0.7))
+    )
+    assert 0 < near.relative_half_width < 0.1 < far.relative_half_width
     random = np.random.default_rng(5)
-    truth, inside, n = 1.0, 0, 300
-    for _ in range(n):
+    inside, n = 0, 300
+    for _ in range(n):  # they hold what they promise
         loads = [random.exponential(1.0, 60) * np.exp(random.normal(0, 0.2)) for _ in range(5)]
         estimate = stats.percentile_over_loads(loads, 50)
-        inside += estimate.lo <= truth * np.log(2) <= estimate.hi
+        inside += estimate.lo <= np.log(2) <= estimate.hi
     assert inside / n > 0.88
 
 
@@ -359,7 +373,8 @@ def test_a_drafter_that_reads_zeros_for_images_is_named_under_several_users(
             spec = replace(_spec(draft=3), traffic=traffic_sent)
             sample = engine.measure(spec, tmp_path / name).sample
             assert (sample.status, sample.n_draft, sample.reads_zeros) == (Status.OK, 3, zeros)
-            reread = read_server_record(spec, (tmp_path / f"{name}.out").open)
+            lines = (tmp_path / f"{name}.out").read_text().splitlines(keepends=True)
+            reread = read_server_record(spec, lines)
             assert (reread.sample.n_draft, reread.sample.reads_zeros) == (3, zeros)
 
 
@@ -449,36 +464,28 @@ def test_ctrl_c_ends_all_at_once(folder: Path, tmp_path: Path, monkeypatch: pyte
     assert sorted(record.number for record in records) == [*range(len(records))]
 
 
+async def _send_all(write: Callable[[RequestRecord], None]) -> None:
+    """Send the requests of three users to a server that has no slot."""
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
+    async with aclosing(LoadClient("http://x", transport=transport)) as client:
+        sent = Traffic(users=3, prompts=PROMPTS, n_requests=9)
+        await serving.TrafficRun(client=client, traffic=sent, make_body=lambda _: {}, write=write).run()
+
+
 def test_a_record_that_cannot_be_written_ends_all_users() -> None:
     def write(record: RequestRecord) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    async def send_all() -> None:
-        transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
-        async with aclosing(LoadClient("http://x", transport=transport)) as client:
-            traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
-            await serving.TrafficRun(
-                client=client, traffic=traffic, make_body=lambda _: {}, write=write
-            ).run()
-
     with pytest.raises(OSError, match="No space left"):
-        serving.run_in_loop(send_all())
+        serving.run_in_loop(_send_all(write))
 
 
 def test_several_users_can_be_measured_from_a_notebook() -> None:
     """There an event loop already runs in the thread."""
     records: list[RequestRecord] = []
 
-    async def send_all() -> None:
-        transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
-        async with aclosing(LoadClient("http://x", transport=transport)) as client:
-            traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
-            await serving.TrafficRun(
-                client=client, traffic=traffic, make_body=lambda _: {}, write=records.append
-            ).run()
-
     async def cell() -> None:
-        serving.run_in_loop(send_all())
+        serving.run_in_loop(_send_all(records.append))
 
     asyncio.run(cell())
     assert {record.outcome for record in records} == {RequestOutcome.UNAVAILABLE}
@@ -557,20 +564,11 @@ def test_text_before_prompts_has_as_many_tokens_as_asked_for(llama: Path, tokeni
     assert {arm.context for block in session.suite.blocks for arm in block.arms} == {1024}
 
 
-def test_one_user_is_measured_where_only_a_depth_is_given(llama: Path, tokenizer: None) -> None:
+def test_a_depth_alone_is_of_one_user_and_of_a_text_that_is_long_enough(
+    llama: Path, tokenizer: None, tmp_path: Path
+) -> None:
     (block,) = prepare_session(BenchOptions(engine="server", depth=10)).suite.blocks
     assert block.arms[0].n_slots == 1
-    with pytest.raises(GgufspecError, match="neither several users nor other text"):
-        prepare_session(BenchOptions(depth=10))
-
-
-def test_a_depth_beyond_the_trained_context_is_refused_in_the_plan(llama: Path, tokenizer: None) -> None:
-    with pytest.raises(ContextTooSmallError, match="1000 tokens of other text") as caught:
-        prepare_session(BenchOptions(engine="server", depth=(0, 1000)))
-    assert "a smaller --depth" in caught.value.hint
-
-
-def test_a_file_gives_the_text_and_may_be_too_short(llama: Path, tokenizer: None, tmp_path: Path) -> None:
     file = tmp_path / "book.txt"
     file.write_text("one two three four five six")
     asked = BenchOptions(engine="server", depth=3, context_file=file, prompt=("go on",))
@@ -579,6 +577,11 @@ def test_a_file_gives_the_text_and_may_be_too_short(llama: Path, tokenizer: None
     assert prepare_session(asked.replace(depth=6)).suite.blocks[0].arms[0].traffic is not None
     with pytest.raises(GgufspecError, match=r"book.txt has 6 tokens, fewer than a depth of 7"):
         prepare_session(asked.replace(depth=7))
+    with pytest.raises(ContextTooSmallError, match="1000 tokens of other text") as caught:
+        prepare_session(BenchOptions(engine="server", depth=(0, 1000)))
+    assert "a smaller --depth" in caught.value.hint
+    with pytest.raises(GgufspecError, match="neither several users nor other text"):
+        prepare_session(BenchOptions(depth=10))
 
 
 def test_a_depth_needs_a_tokenizer(llama: Path) -> None:
@@ -600,21 +603,13 @@ def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
         prepare_session(BenchOptions(engine="server", parallel=2, slo=level))
 
 
-@pytest.mark.parametrize(
-    ("text", "limits"),
-    [
-        ("ttft=500ms,itl=50ms", ServiceLevel(ttft_s=0.5, token_s=0.05)),
-        ("itl=0.1s", ServiceLevel(token_s=0.1)),
-    ],
-)
-def test_limits_are_read(text: str, limits: ServiceLevel) -> None:
-    assert LatencyLimits().parse(text) == limits
-
-
-@pytest.mark.parametrize("text", ["", "ttft", "ttft=5", "ttft=0ms", "ttft=1s,ttft=2s", "itl=-1s", "p99=1s"])
-def test_other_limits_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a list of limits"):
-        LatencyLimits().parse(text)
+def test_limits_are_read_or_refused() -> None:
+    both = ServiceLevel(ttft_s=0.5, token_s=0.05)
+    assert LatencyLimits().parse("ttft=500ms,itl=50ms") == both
+    assert LatencyLimits().parse("itl=0.1s") == ServiceLevel(token_s=0.1)
+    for text in ("", "ttft", "ttft=5", "ttft=0ms", "ttft=1s,ttft=2s", "itl=-1s", "p99=1s"):
+        with pytest.raises(ValueError, match="not a list of limits"):
+            LatencyLimits().parse(text)
 
 
 def test_methods_that_learn_from_requests_are_named(llama: Path) -> None:
@@ -682,55 +677,45 @@ def test_percentiles_and_failures_are_of_all_loads(served: list[RunResult]) -> N
     assert figures.client_share == 0.03
 
 
-def test_runs_without_traffic_have_no_figures_of_users() -> None:
-    alone, *_ = arms.group(values.whole_bench())
-    assert alone.traffic is None
-    assert alone.user_rate is None
-    assert traffic.user_rate(TrafficSample(requests=())) is None
-
-
 def test_the_table_shows_what_users_saw(served: list[RunResult]) -> None:
-    text = overview.overview(values.bench(*served))
-    assert "tokens/s per user" in text
-    assert "first token p95 ms" in text
+    stored = values.bench(*served)
+    text = overview.overview(stored) + overview.overview(stored, "table")
+    for words in (
+        *("tokens/s per user", "first token p95 ms", "3 refused", "3 prompts × 3 repeats"),
+        "Client: at most 3.0 % of the time between two tokens.",
+        "Bursts: 25.0 % of the tokens",
+        "1 user: Drafting with drafter.gguf at γ = 3 is faster",
+        "4 users: Drafting with drafter.gguf at γ = 3 is slower",
+        "Its answers equal the target's.",
+    ):
+        assert words in text
     assert "first token p99 ms" not in text
-    assert "3 refused" in text
-    assert "Client: at most 3.0 % of the time between two tokens." in text
-    assert "Bursts: 25.0 % of the tokens" in text
-    assert "3 prompts × 3 repeats" in text
+    assert "unequal-lengths" not in text
+    frame = frames.summary(stored)
+    last = frame.iloc[-1]
+    assert (last["users"], last["depth"], last["requests"], last["requests_failed"]) == (4, 0, 243, 3)
+    assert last["user_speedup"] == pytest.approx(0.8, rel=0.01)
+    assert 0.1 < last["ttft_p50_s"] < 0.2
+
+
+def test_runs_without_traffic_have_no_figures_of_users() -> None:
+    plain = values.whole_bench()
+    alone, *_ = arms.group(plain)
+    assert (alone.traffic, alone.user_rate, traffic.user_rate(TrafficSample(requests=()))) == (None,) * 3
+    assert frames.summary(plain)["users"].isna().all()
 
 
 def test_the_table_shows_goodput(served: list[RunResult]) -> None:
     level = ServiceLevel(ttft_s=0.11)
     runs = []
     for run in served:
-        asked, sample = run.spec.traffic, run.sample.traffic
-        assert sample is not None
-        spec = replace(run.spec, traffic=replace(asked, rate=2.0, service_level=level))
-        runs.append(replace(run, spec=spec, sample=replace(run.sample, traffic=sample)))
+        sent = replace(run.spec.traffic, rate=2.0, service_level=level)
+        runs.append(replace(run, spec=replace(run.spec, traffic=sent)))
     text = overview.overview(values.bench(*runs))
     assert "good/s" in text
     assert "requests/s that kept the service level" in text
     arm = arms.group(values.bench(*runs))[0]
     assert arm.traffic.goodput.value == pytest.approx(2.0 * 10 / 20)  # 1 of 21 is not steady, 1 failed
-
-
-def test_the_verdict_is_for_each_number_of_users(served: list[RunResult]) -> None:
-    text = overview.overview(values.bench(*served), "table")
-    assert "1 user: Drafting with drafter.gguf at γ = 3 is faster" in text
-    assert "4 users: Drafting with drafter.gguf at γ = 3 is slower" in text
-    assert "Its answers equal the target's." in text
-    assert "unequal-lengths" not in text
-
-
-def test_the_frame_has_what_users_saw(served: list[RunResult]) -> None:
-    frame = frames.summary(values.bench(*served))
-    last = frame.iloc[-1]
-    assert (last["users"], last["depth"], last["requests"], last["requests_failed"]) == (4, 0, 243, 3)
-    assert last["user_speedup"] == pytest.approx(0.8, rel=0.01)
-    assert 0.1 < last["ttft_p50_s"] < 0.2
-    plain = frames.summary(values.whole_bench())
-    assert plain["users"].isna().all()
 
 
 def test_a_bench_stores_a_run_for_each_load(llama: Path) -> None:

@@ -147,8 +147,8 @@ class _Counters(msgspec.Struct):
     after: tuple[Count, ...]
 
 
-class _RecordLine(msgspec.Struct):
-    """One line of a record, as ``request.send`` and ``note`` write it."""
+class RecordLine(msgspec.Struct):
+    """One line of a record, as ``send`` and ``note`` write it."""
 
     at_s: float = 0.0
     run: _NotedRun | None = None
@@ -165,7 +165,7 @@ class _ArrivedEvent(NamedTuple):
     event: AnswerEvent
 
 
-_decoder = msgspec.json.Decoder(_RecordLine)
+_decoder = msgspec.json.Decoder(RecordLine)
 
 
 def parse_response(record: str) -> Parsed:

@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
-import msgspec
-
 from ggufspec.domain import Failure, Launch, RunSpec, ServedRequest, Serving, Status
 from ggufspec.engines.server.capabilities import slot_drafts
 from ggufspec.engines.server.response import NO_DRAFTS
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.llama.server import (
-    Count,
+    AnswerEvent,
     PortTakenError,
     Server,
-    Timings,
     decode,
     find_free_ports,
     read_properties,
@@ -111,12 +108,6 @@ def start_served(
     return command(_PORT), Failure(Status.FAILED, f"no port from {_PORT} on is free")
 
 
-class _ShortAnswer(msgspec.Struct):
-    timings: Timings
-    tokens_evaluated: Count | None = None
-    truncated: bool = False
-
-
 def _long_prompt(
     server: Server, spec: RunSpec, serving: Serving, text: str, most_tokens: int | None
 ) -> list[int]:
@@ -141,9 +132,9 @@ def _ask(
     request = {"prompt": prompt, "n_predict": _ANSWER, "temperature": 0.0, "top_k": 1, "stream": False}
     answer = decode(
         server.post("/completion", request | {"cache_prompt": False, "ignore_eos": True, **fields}),
-        _ShortAnswer,
+        AnswerEvent,
     )
-    timings = answer.timings
+    timings = answer.figures
     count, ms = timings.predicted_n or 0, timings.predicted_ms
     if answer.truncated or count < 1:
         size = "a short" if isinstance(prompt, str) else f"a {len(prompt)}-token"

@@ -18,8 +18,8 @@ from ggufspec.llama.server import (
     RequestError,
     Server,
     Timings,
+    decode,
     event_text,
-    read_event,
 )
 
 
@@ -97,11 +97,6 @@ class Stream:
     _timeout_s: float | None
     _text: AnswerText = field(default_factory=AnswerText)
 
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(span.text for span in self.spans_so_far)
-
     def spans(self) -> Generator[Span, None, None]:
         """Send the request and yield the answer. Close this generator to stop the server early.
 
@@ -114,7 +109,7 @@ class Stream:
             for self.wall_s, line in arriving:
                 text = event_text(line)
                 if text is not None:
-                    event = read_event(text)
+                    event = decode(text, AnswerEvent)
                     ended = ended or event.stop or event.finish_reason is not None
                     yield self._take(event)
         if not ended:

@@ -10,7 +10,6 @@ from ggufspec.llama.server.answers import (
     Timings,
     decode,
     event_text,
-    read_event,
     read_properties,
     read_slot_drafts,
     read_slot_methods,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
@@ -240,7 +241,17 @@ def decode(content: bytes | str, expected: type[T]) -> T:
     Raises:
         Failure: it is not JSON, or a field has the wrong type.
     """
-    return _decode_by(msgspec.json.Decoder(expected), content)
+    try:
+        return _decoder(expected).decode(content)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable(error) from error
+
+
+# A decoder that is made once saves a fifth of the time, and thousands of events a second
+# may arrive from many users.
+@functools.cache
+def _decoder(expected: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(expected)
 
 
 def decode_or_none(content: bytes | None, expected: type[T]) -> T | None:
@@ -290,22 +301,6 @@ def event_text(line: str) -> str | None:
     return content if field in {"data", "error"} and content != END else None
 
 
-def read_event(text: str) -> AnswerEvent:
-    """Decode an event of a streamed answer.
-
-    Raises:
-        Failure: it is not JSON, or a field has the wrong type.
-    """
-    return _decode_by(_event_decoder, text)
-
-
-def _decode_by(decoder: msgspec.json.Decoder[T], content: bytes | str) -> T:
-    try:
-        return decoder.decode(content)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise unreadable(error) from error
-
-
 def unreadable(error: Exception) -> Failure:
     """Return the failure for an answer that cannot be decoded."""
     return Failure(Status.FAILED, f"the server's answer cannot be read: {error}")
@@ -338,8 +333,3 @@ def _reported(error: Any) -> Failure | None:
         return None
     known = error if isinstance(error, dict) else {"message": error}
     return refused(known.get("code"), known.get("message"))
-
-
-# A decoder that is made once saves a fifth of the time, and thousands of events a second
-# may arrive from many users.
-_event_decoder = msgspec.json.Decoder(AnswerEvent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,26 @@ _OWNERS = {"llamacpp": LLAMA_SERVER, "vllm": "vLLM", "sglang": "SGLang"}
 _FORM = "give http://HOST:PORT or https://HOST"
 _LINE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>[0-9.eE+]+)(?:\s|$)")
 _POSITION = re.compile(r'position="(\d+)"')
-_VLLM = "vllm:spec_decode_num_"
-_SGLANG = "sglang:"
-_LLAMA, _LLAMA_DRAFTS = "llamacpp:tokens_predicted", "llamacpp:spec_decode_num_"
+_COUNTERS: tuple[Mapping[str, str], ...] = (
+    {
+        "generated": "vllm:generation_tokens",
+        "rounds": "vllm:spec_decode_num_drafts",
+        "drafted": "vllm:spec_decode_num_draft_tokens",
+        "accepted": "vllm:spec_decode_num_accepted_tokens",
+    },
+    {
+        "generated": "llamacpp:tokens_predicted",
+        "rounds": "llamacpp:spec_decode_num_drafts",
+        "drafted": "llamacpp:spec_decode_num_draft_tokens",
+        "accepted": "llamacpp:spec_decode_num_accepted_tokens",
+    },
+    {
+        "generated": "sglang:generation_tokens",
+        "rounds": "sglang:spec_verify_calls",
+        "requests": "sglang:num_requests",
+    },
+)
+"""What each kind of server calls the fields of ``ServerCounters``; a ``_total`` behind it is left out."""
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos"  # llama.cpp took vLLM's name
 
 
@@ -92,10 +109,8 @@ def read_keys(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
             f"{len(files)} key files are more than {counted(len(urls), 'server')}",
             "give one file for all servers, or one for each, those of --url first",
         )
-    if len(urls) == len(files):
-        keys = [read_key(file) for file in files]
-    else:
-        keys = [read_key(files[0] if files else None)] * len(urls)
+    one = files[0] if files else None
+    keys = [read_key(file) for file in (files if len(files) == len(urls) else [one] * len(urls))]
     return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 
@@ -170,10 +185,10 @@ def describe_server(url: str, key: str | None, *, model: str | None = None) -> E
             "context": served.max_model_len,
         }
         if software == LLAMA_SERVER:
-            return Endpoint(**(known | _describe_llama(client, served)))
-        if software == "SGLang":
-            return Endpoint(**(known | _describe_sglang(client)))
-        return Endpoint(**(known | _describe_vllm(client)))
+            known |= _describe_llama(client, served)
+        else:
+            known |= _describe_sglang(client) if software == "SGLang" else _describe_vllm(client)
+        return Endpoint(**known)
 
 
 def read_metrics(client: ServerClient) -> str | None:
@@ -234,26 +249,20 @@ def _describe_vllm(client: ServerClient) -> dict[str, Any]:
     """Return what vLLM tells; of other servers the version is not known."""
     version = answers.decode_or_none(_get(client, "/version"), _VllmVersion) or _VllmVersion()
     metrics = read_metrics(client) or ""
-    counters, told = read_counters(metrics), {"version": version.version, "start": read_start(metrics)}
-    if counters is None:
-        return told
-    size = len(counters.accepted_at) or None
-    return {**told, "drafts": counters.rounds is not None, "draft_size": size}
+    told: dict[str, Any] = {"version": version.version, "start": read_start(metrics)}
+    if (counters := read_counters(metrics)) is not None:
+        told |= {"drafts": counters.rounds is not None, "draft_size": len(counters.accepted_at) or None}
+    return told
 
 
 def _describe_sglang(client: ServerClient) -> dict[str, Any]:
     content = _get(client, "/server_info") or _get(client, "/get_server_info")
-    info = answers.decode_or_none(content, _SglangInfo)
-    start = read_start(read_metrics(client) or "")
-    if info is None:
-        return {"start": start}
-    size = info.speculative_num_draft_tokens
-    return {
-        "start": start,
-        "version": info.version,
-        "drafts": info.speculative_algorithm is not None,
-        "draft_size": None if size is None else size - 1,
-    }
+    told: dict[str, Any] = {"start": read_start(read_metrics(client) or "")}
+    if (info := answers.decode_or_none(content, _SglangInfo)) is not None:
+        size = info.speculative_num_draft_tokens
+        told |= {"version": info.version, "drafts": info.speculative_algorithm is not None}
+        told["draft_size"] = None if size is None else size - 1
+    return told
 
 
 def _get(client: ServerClient, path: str) -> bytes | None:
@@ -297,38 +306,24 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         requests: that were answered.
     """
 
-    rounds: float | None = None
-    drafted: float | None = None
-    accepted: float | None = None
-    accepted_at: tuple[float, ...] = ()
-    generated: float | None = None
-    requests: float | None = None
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    accepted_at: tuple[int, ...] = ()
+    generated: int | None = None
+    requests: int | None = None
 
 
 def read_counters(metrics: str) -> ServerCounters | None:
     """Return the counters in a text; None if there are none that are known by name.
 
-    The names of drafts are vLLM's (``vllm:spec_decode_num_drafts`` and others), llama-server's, which took
-    them, and SGLang's (``sglang:spec_verify_calls_total``). Several engines behind one server are added.
+    Several engines behind one server are added.
     """
     sums, positions = _sums(metrics)
-    for generated, drafts in (("vllm:generation_tokens", _VLLM), (_LLAMA, _LLAMA_DRAFTS)):
-        if generated in sums:
-            return ServerCounters(
-                rounds=sums.get(f"{drafts}drafts"),
-                drafted=sums.get(f"{drafts}draft_tokens"),
-                accepted=sums.get(f"{drafts}accepted_tokens"),
-                accepted_at=tuple(
-                    positions.get(place, 0.0) for place in range(max(positions, default=-1) + 1)
-                ),
-                generated=sums[generated],
-            )
-    if f"{_SGLANG}generation_tokens" in sums:
-        return ServerCounters(
-            rounds=sums.get(f"{_SGLANG}spec_verify_calls"),
-            generated=sums[f"{_SGLANG}generation_tokens"],
-            requests=sums.get(f"{_SGLANG}num_requests"),
-        )
+    for names in _COUNTERS:
+        if names["generated"] in sums:
+            counts = {field: sums[name] for field, name in names.items() if name in sums}
+            return ServerCounters(**counts, accepted_at=tuple(_in_order(positions) or ()))
     return None
 
 
@@ -346,22 +341,26 @@ def read_accepted_at(metrics: str) -> list[int] | None:
     """Return how often each position of a draft was accepted since the start; None if it is not counted."""
     if "spec_decode_num_drafts" not in metrics:
         return None
-    _, counts = _sums(metrics)
-    positions = range(len(counts))
-    return [round(counts[position]) for position in positions] if counts.keys() == {*positions} else None
+    return _in_order(_sums(metrics)[1])
 
 
-def _sums(metrics: str) -> tuple[dict[str, float], dict[int, float]]:
+def _in_order(by_position: Mapping[int, int]) -> list[int] | None:
+    """Return the counts of all positions; None if some are missing."""
+    places = range(len(by_position))
+    return [by_position[place] for place in places] if by_position.keys() == {*places} else None
+
+
+def _sums(metrics: str) -> tuple[dict[str, int], dict[int, int]]:
     """Return the sum of each metric, by its name without ``_total``, and accepted tokens by position."""
-    sums: dict[str, float] = defaultdict(float)
-    positions: dict[int, float] = defaultdict(float)
+    sums: dict[str, int] = defaultdict(int)
+    positions: dict[int, int] = defaultdict(int)
     for line in metrics.splitlines():
         match = _LINE.match(line)
         if match is None:
             continue
         try:
-            value = float(match["value"])
-        except ValueError:
+            value = round(float(match["value"]))
+        except (ValueError, OverflowError):
             continue
         name = match["name"].removesuffix("_total")
         sums[name] += value

@@ -150,12 +150,8 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
     """
     workers.require_workers(load)
     for _ in range(_ATTEMPTS):
-        try:
-            return _start(load, install, timeout_s)
-        except PortTakenError:
-            continue
-        except ChildCrashedError as error:
-            raise Failure(Status.FAILED, error.message) from error
+        with suppress(PortTakenError):
+            return _start_with_key(load, install, timeout_s)
     raise Failure(Status.FAILED, f"no free port on {_HOST} after {_ATTEMPTS} attempts")
 
 
@@ -168,13 +164,7 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
     """
     with ExitStack() as resources:
         scratch = resources.enter_context(temporary.folder())
-        try:
-            server = _spawn(argv, resources, scratch, port=port, key=None, timeout_s=timeout_s)
-            with _keeping_log(server):
-                _await_health(server, port, timeout_s)
-                _check_listener(server, port)
-        except ChildCrashedError as error:
-            raise Failure(Status.FAILED, error.message) from error
+        server = _start(argv, resources, scratch, port=port, key=None, timeout_s=timeout_s)
         server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
         return server
 
@@ -196,7 +186,7 @@ def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
     return tuple("PORT" if flag == "--port" else word for flag, word in zip(before, words, strict=False))
 
 
-def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
+def _start_with_key(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
     with ExitStack() as resources:
         scratch = resources.enter_context(temporary.folder())
         slots = scratch / "slots"
@@ -206,17 +196,13 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         key_file.write_text(f"{key}\n")
         port = resources.enter_context(_reserved_port())
         argv = commands.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
-        server = _spawn(argv, resources, scratch, port=port, key=key, timeout_s=timeout_s)
-        with _keeping_log(server):
-            _await_health(server, port, timeout_s)
-            _check_key(server, port)
-            server.await_logged(_LOADED)
+        server = _start(argv, resources, scratch, port=port, key=key, timeout_s=timeout_s)
         key_file.unlink()  # it has been read
         server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
         return server
 
 
-def _spawn(
+def _start(
     argv: Sequence[str],
     resources: ExitStack,
     scratch: Path,
@@ -225,26 +211,32 @@ def _spawn(
     key: str | None,
     timeout_s: float | None,
 ) -> Server:
-    """Start a server's process, and return it before it has loaded; ``resources`` ends it."""
+    """Start a server, wait until it answers, and make sure that it does; ``resources`` ends it.
+
+    Raises:
+        PortTakenError: another program has the port.
+        Failure: it did not load, or not in time; with the server's output.
+    """
     started_s = time.monotonic()
     home, log = scratch / "home", scratch / "server.log"
     home.mkdir()
-    with log.open("ab") as file:
-        child = resources.enter_context(
-            proc.spawn(
-                argv,
-                stdout=file,
-                stderr=file,
-                env=program_environment(home),
-                cwd=home,
-                most_file_bytes=MOST_SERVER_LOG_BYTES,
+    try:
+        with log.open("ab") as file:
+            child = resources.enter_context(
+                proc.spawn(
+                    argv,
+                    stdout=file,
+                    stderr=file,
+                    env=program_environment(home),
+                    cwd=home,
+                    most_file_bytes=MOST_SERVER_LOG_BYTES,
+                )
             )
-        )
-    client = resources.enter_context(
-        closing(ServerClient(f"http://{_HOST}:{port}", key, timeout_s=timeout_s))
-    )
-    return Server(
-        client=client,
+    except ChildCrashedError as error:
+        raise Failure(Status.FAILED, error.message) from error
+    client = ServerClient(f"http://{_HOST}:{port}", key, timeout_s=timeout_s)
+    server = Server(
+        client=resources.enter_context(closing(client)),
         log=log,
         started_s=started_s,
         load_ms=0.0,
@@ -252,16 +244,17 @@ def _spawn(
         _resources=ExitStack(),
         _tail=LogTail(log=log),
     )
-
-
-@contextmanager
-def _keeping_log(server: Server) -> Iterator[None]:
-    """Add the server's output to a Failure."""
     try:
-        yield
+        _await_health(server, port, timeout_s)
+        if key is None:
+            _check_listener(server, port)
+        else:
+            _check_key(server, port)
+            server.await_logged(_LOADED)
     except Failure as failure:
         failure.log = server.log.read_bytes()
         raise
+    return server
 
 
 def _await_health(server: Server, port: int, timeout_s: float | None) -> None:
