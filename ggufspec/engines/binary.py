@@ -79,8 +79,8 @@ def run_program(
             timeout_s=timeout_s,
             most_file_bytes=MOST_LOG_BYTES,
         )
-    except (Failure, ChildCrashedError) as error:
-        failure = error if isinstance(error, Failure) else Failure(Status.FAILED, error.message)
+    except (Failure, ChildCrashedError) as ended:
+        failure = ended if isinstance(ended, Failure) else Failure(Status.FAILED, ended.message)
         sample = Sample(status=failure.status, program=program)
         return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.reason)
     sample = read_log(err.read_bytes(), program)

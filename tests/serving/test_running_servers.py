@@ -574,7 +574,8 @@ def test_one_server_has_no_speed_up(servers: ExitStack) -> None:
 @pytest.mark.parametrize("option", ["url", "url_drafting"])
 def test_one_server_that_drafts_has_an_acceptance_and_no_speed_up(servers: ExitStack, option: str) -> None:
     drafting = _start(servers, FakeServer(gamma=3))
-    stored = _measure(_request(drafting).replace(**{"url": None, option: drafting.url}))
+    urls: dict[str, Any] = {"url": None, option: drafting.url}
+    stored = _measure(_request(drafting).replace(**urls))
     (arm,) = arms.group(stored)
     assert (arm.role, arm.gain, arm.acceptance is None) == (Role.DRAFTING, None, False)
     unknown = "The target alone was not measured, so the speed-up is not known."

@@ -308,8 +308,9 @@ Drafter = Model | ChainedHead | BlockHead
 
 def load_head(target: Model, load: ModelLoad, *, threads: int) -> ChainedHead | BlockHead:
     """Load a head by its method; see ``LoadedHead``."""
-    assert load.head is not None
-    return (BlockHead if load.head.drafts_block else ChainedHead)(target, load, threads=threads)
+    if load.head is not None and load.head.drafts_block:
+        return BlockHead(target, load, threads=threads)
+    return ChainedHead(target, load, threads=threads)
 
 
 def _functions(lib: Llama) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def timed(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     """Add the seconds of a method of a ``LoadedContext`` to its ``busy_s``; what it calls counts once."""
 
     @wraps(method)
-    def measured(self: LoadedContext, *args: P.args, **kwargs: P.kwargs) -> R:
+    def measured(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         before_s, begun = self.busy_s, perf_counter()
         result = method(self, *args, **kwargs)
         self.busy_s = before_s + perf_counter() - begun

@@ -177,12 +177,7 @@ class Worker:
         if isinstance(request, Prepare):
             return self._prepare(request)
         target = self._models[request.target, False]
-        drafters: list[Drafter] = [
-            self._models[load, load == request.target]
-            if load.head is None
-            else self._heads[request.target, load]
-            for load in request.drafters
-        ]
+        drafters = [self._drafter(request.target, load) for load in request.drafters]
         match request:
             case WorkerRun():
                 return write(target, drafters, request, request.drafting)
@@ -195,6 +190,9 @@ class Worker:
             case _:
                 assert isinstance(request, CurveRun)
                 return curve(target, drafters, request)
+
+    def _drafter(self, target: ModelLoad, load: ModelLoad) -> Drafter:
+        return self._models[load, load == target] if load.head is None else self._heads[target, load]
 
     def _prepare(self, request: Prepare) -> Prepared:
         begun = perf_counter()
