@@ -4,7 +4,7 @@
 
 The small trained mixture of the tests runs in llama.cpp's library, on the processor. The experts that its
 texts need are counted; the host's memory is read here. Everything else is from its header and
-``forecast/costs/efficiency.py``. Its fixed times are those of published runs, where many threads meet after
+``forecast/costs/roofline.py``. Its fixed times are those of published runs, where many threads meet after
 each operation; beside them are the forecasts without, since one thread meets nobody.
 """
 

@@ -1,7 +1,7 @@
 """Compare what ``ggufspec plan`` and ``whatif`` say before any download with speeds that people published.
 
     python scripts/validate_whatif.py        # every figure, and the errors of both halves
-    python scripts/validate_whatif.py --fit  # the numbers of forecast/costs/efficiency.py, from one half
+    python scripts/validate_whatif.py --fit  # the numbers of forecast/costs/roofline.py, from one half
 
 ``published_speeds.csv`` has the figures. Each states its machine, model, quantization and places, or says
 what is assumed. Within a kind they are sorted by source, model and machine; the first, third, fifth, … are

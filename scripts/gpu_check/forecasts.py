@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from ggufspec import engines, tuning
 from ggufspec.analysis import acceptance, arms
 from ggufspec.analysis.arm import Arm
-from ggufspec.domain import Layers, Program, Role
+from ggufspec.domain import Layers, Positions, Program, Role
 from ggufspec.forecast import profiles, whatif
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.llama.install import installs
@@ -108,7 +108,7 @@ def _ratios(arm: Arm, curve: CostCurve) -> Iterator[float]:
         try:
             found = whatif.outlook(
                 curve,
-                whatif.Positions(seen.by_position),
+                Positions(seen.by_position),
                 n_max=arm.draft_size or 1,
                 depth=depth,
                 program=Program.SERVER,

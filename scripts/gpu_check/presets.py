@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ggufspec.domain import Layers
-from ggufspec.forecast.whatif import Steady
+from ggufspec.domain import Layers, Steady
 
 NOTEBOOK_RATE, NOTEBOOK_SIZE = 0.708, 3
 NOTEBOOK = {"target alone": 2.01, "drafter alone": 87.02, "drafting": 2.58}

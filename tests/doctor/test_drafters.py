@@ -9,14 +9,12 @@ import pytest
 from ggufspec.doctor.drafters import DrafterVerdict, Guesses, judge
 from ggufspec.domain import Failure, Round, Status
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import Agreement, DraftTrace
-from tests.support.walks import rounds_of, traced_run
+from ggufspec.forecast.trace import Agreement
+from tests.support.walks import rounds_of, trace_of, traced_run
 
-TEXT = DraftTrace(
-    prompt_id="p",
+TEXT = trace_of(
+    [at % 5 != 0 for at in range(24)],
     tokens=tuple(range(100, 124)),
-    match=(False, *(at % 5 != 0 for at in range(1, 24))),
-    confidence=(1.0,) * 24,
     text_leads=(5.0,) * 12 + (0.1,) + (5.0,) * 11,
     text_spread=0.01,
     leads=tuple(3.0 if at % 5 else -3.0 for at in range(24)),

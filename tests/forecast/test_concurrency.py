@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -30,13 +31,21 @@ def _passes(batch: Sequence[SlotRows], ubatch: int = 512) -> list[dict[int, int]
 # Passes
 
 
-def test_passes_hold_neighbours_of_equal_length() -> None:
-    assert _passes(_rows(5, 5, 5, 5)) == [{0: 5, 1: 5, 2: 5, 3: 5}]
-    assert _passes(_rows(5, 2, 5, 1)) == [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1, 2: 1}, {0: 3}, {2: 3}]
-    assert _passes([SlotRows(0, 3), SlotRows(2, 3), SlotRows(3, 3)]) == [{0: 3}, {2: 3, 3: 3}]
-    # slots 0 and 1 generate; slot 2 has a prompt of 9 tokens, of which a pass of 12 takes 3, then 6
-    assert _passes(_rows(3, 3, 9), ubatch=12) == [{0: 3, 1: 3, 2: 3}, {2: 6}]
-    assert _passes(_rows(10, 10), ubatch=8) == [{0: 4, 1: 4}, {0: 4, 1: 4}, {0: 2, 1: 2}]
+@pytest.mark.parametrize(
+    ("tokens", "ubatch", "expected"),
+    [
+        ((5, 5, 5, 5), 512, [{0: 5, 1: 5, 2: 5, 3: 5}]),
+        ((5, 2, 5, 1), 512, [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1, 2: 1}, {0: 3}, {2: 3}]),
+        ((3, 0, 3, 3), 512, [{0: 3}, {2: 3, 3: 3}]),
+        # slots 0 and 1 generate; slot 2 has a prompt of 9 tokens, of which a pass of 12 takes 3, then 6
+        ((3, 3, 9), 12, [{0: 3, 1: 3, 2: 3}, {2: 6}]),
+        ((10, 10), 8, [{0: 4, 1: 4}, {0: 4, 1: 4}, {0: 2, 1: 2}]),
+    ],
+)
+def test_passes_hold_neighbours_of_equal_length(
+    tokens: tuple[int, ...], ubatch: int, expected: list[dict[int, int]]
+) -> None:
+    assert _passes(_rows(*tokens), ubatch) == expected
 
 
 def _token_by_token(batch: Sequence[SlotRows], ubatch: int) -> list[dict[int, int]]:
@@ -101,59 +110,67 @@ def _curve(*, most: int = 40, deep_s: float = 0.0, fixed: Mapping[str, float] | 
     return replace(curve, **times)
 
 
-def test_a_pass_reads_weights_once_and_each_context_for_itself() -> None:
-    costs = ServerCosts(_curve(deep_s=0.5))
-    assert costs.target_s([SequenceRows(3, 0)] * 2) == pytest.approx(10 + 6)
-    assert costs.target_s([SequenceRows(3, 96), SequenceRows(3, 0)]) == pytest.approx(10 + 6 + 3 * 0.5)
-    assert costs.target_s([SequenceRows(6, 96)]) == pytest.approx(10 + 6 + 6 * 0.5)
+def _longer(curve: CostCurve, more_s: Callable[[Point], float]) -> CostCurve:
+    """Return a curve whose target's batches take longer."""
+    times = [Estimate.around(point.seconds.value + more_s(point)) for point in curve.verify]
+    return curve.with_times([*times, *(point.seconds for point in curve.points[len(times) :])])
 
 
-def _verify(curve: CostCurve, more_s: Callable[[Point], float]) -> ServerCosts:
-    """Return the costs of a curve whose target's batches take longer."""
-    verify = [
-        replace(point, seconds=Estimate.around(point.seconds.value + more_s(point))) for point in curve.verify
-    ]
-    return ServerCosts(replace(curve, verify=tuple(verify)))
+@pytest.mark.parametrize(
+    ("curve", "rows", "seconds"),
+    [
+        # weights are read once, and each context for itself
+        (_curve(deep_s=0.5), [(3, 0), (3, 0)], 10 + 6),
+        (_curve(deep_s=0.5), [(3, 96), (3, 0)], 10 + 6 + 3 * 0.5),
+        (_curve(deep_s=0.5), [(6, 96)], 10 + 6 + 6 * 0.5),
+        (_curve(deep_s=0.5), [(3, 96)] * 8, 10 + 24 + 24 * 0.5),
+        # a context that takes long to read counts for each sequence
+        (_longer(_curve(), lambda point: 2.0 if point.depth else 0.0), [(3, 96)] * 4, 10 + 12 + 4 * 2.0),
+        # beyond the largest batch in proportion to the tokens, beyond the deepest as there
+        (_curve(most=1, deep_s=0.5), [(1, 96)] * 2, 2 * 11 + 2 * 0.5),
+        (_curve(most=4), [(8, 0)], 2 * 14),
+        (_curve(deep_s=1.0), [(2, 999)], 12 + 2),
+    ],
+)
+def test_a_pass_costs_what_was_timed(curve: CostCurve, rows: list[tuple[int, int]], seconds: float) -> None:
+    assert ServerCosts(curve).target_s([SequenceRows(*row) for row in rows]) == pytest.approx(seconds)
 
 
 def test_an_error_of_one_timed_batch_does_not_count_for_each_sequence() -> None:
-    curve, rows = _curve(deep_s=0.5), [SequenceRows(3, 96)] * 8
-    wrong = _verify(curve, lambda it: 0.3 * it.seconds.value if (it.tokens, it.depth) == (3, 96) else 0.0)
-    assert ServerCosts(curve).target_s(rows) == pytest.approx(10 + 24 + 24 * 0.5)
-    assert wrong.target_s(rows) == pytest.approx(10 + 24 + 24 * 0.5, rel=0.1)
+    curve = _curve(deep_s=0.5)
+    wrong = _longer(curve, lambda it: 0.3 * it.seconds.value if (it.tokens, it.depth) == (3, 96) else 0.0)
+    rows = [SequenceRows(3, 96)] * 8
+    assert ServerCosts(wrong).target_s(rows) == pytest.approx(ServerCosts(curve).target_s(rows), rel=0.1)
 
 
-def test_a_context_that_takes_long_to_read_counts_for_each_sequence() -> None:
-    costs = _verify(_curve(), lambda point: 2.0 if point.depth else 0.0)
-    assert costs.target_s([SequenceRows(3, 96)] * 4) == pytest.approx(10 + 12 + 4 * 2.0)
-
-
-def test_curves_say_what_passes_cost() -> None:
-    costs = ServerCosts(_curve(most=1, deep_s=0.5))
-    assert costs.target_s([SequenceRows(1, 96)] * 2) == pytest.approx(2 * 11 + 2 * 0.5)
+def test_a_drafter_proposes_a_token_of_each_slot_at_once() -> None:
     costs = ServerCosts(_curve())
     assert costs.draft_s([0]) == pytest.approx(1.3)  # one slot: as it was timed
     assert costs.draft_s([0] * 4) == pytest.approx(1.0 + 4 * 0.1 + 4 * 0.2)
     assert costs.draft_s([]) == 0
-    costs = ServerCosts(_curve(most=4))
-    assert costs.target_s([SequenceRows(8, 0)]) == pytest.approx(2 * 14)
-    costs = ServerCosts(_curve(deep_s=1.0))
-    assert costs.target_s([SequenceRows(2, 999)]) == costs.target_s([SequenceRows(2, 96)])
-    bare = CostCurve(verify=_curve().verify, draft=_curve().draft)
     with pytest.raises(ValueError, match="were not timed"):
-        ServerCosts(bare).draft_s([0])
+        ServerCosts(replace(_curve(), absorb=())).draft_s([0])
 
 
 # The server, step by step
 
 
-def _request(n_prompt: int, *rounds: tuple[int, int]) -> TracedRequest:
-    """A request whose rounds draft and accept so many tokens."""
-    steps, at = [], 1
-    for drafted, accepted in rounds:
-        steps.append(TraceStep(at, 1.0, drafted, accepted, drafted))
-        at += 1 + accepted
-    return TracedRequest(n_prompt=n_prompt, rounds=tuple(steps))
+def _serve(
+    *requests: tuple[tuple[int, int], ...],
+    users: int = 1,
+    n_prompt: int = 2,
+    n_requests: int | None = None,
+    curve: CostCurve | None = None,
+    **more: Any,
+) -> Any:
+    """Serve two requests for each user, whose rounds draft and accept so many tokens."""
+    traced = []
+    for rounds in requests:
+        places = accumulate((1 + accepted for _, accepted in rounds), initial=1)
+        steps = [TraceStep(at, 1.0, *pair, pair[0]) for at, pair in zip(places, rounds, strict=False)]
+        traced.append(TracedRequest(n_prompt=n_prompt, rounds=tuple(steps)))
+    n_requests = 2 * users if n_requests is None else n_requests
+    return concurrency.serve(traced, users, ServerCosts(curve or _curve()), n_requests=n_requests, **more)
 
 
 def test_one_user_by_hand() -> None:
@@ -162,47 +179,39 @@ def test_one_user_by_hand() -> None:
     The prompt: 12 s of the target, 1.2 s of the drafter. The round: 2 × 1.3 s of drafting, 13 s of
     verification, 1.3 s of reading. The window is the second of two requests.
     """
-    served = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(_curve()), n_requests=2)
+    served = _serve(((2, 2),))
     assert served.seconds == pytest.approx(12 + 1.2 + 2.6 + 13 + 1.3)
     assert (served.tokens, served.steps, served.passes) == (4, 4, 4)
     assert (served.n_drafted, served.n_accepted) == (4, 4)
 
 
 def test_users_share_batches() -> None:
-    served = concurrency.serve([_request(2, (2, 2))], 2, ServerCosts(_curve()), n_requests=4)
+    served = _serve(((2, 2),), users=2)
     prompt_s = (10 + 4) + (1 + 0.4)
     round_s = 2 * (1 + 0.2 + 0.4) + (10 + 6) + (1 + 0.6)
     assert served.seconds == pytest.approx(prompt_s + round_s)
-    assert served.tokens == 8
-    assert served.passes == served.steps
+    assert (served.tokens, served.passes) == (8, served.steps)
     # one request has one round, the other two: then one user's prompt is read beside the other's draft
-    requests = [_request(4, (2, 0)), _request(4, (2, 0), (2, 0))]
-    served = concurrency.serve(requests, 2, ServerCosts(_curve()), n_requests=4)
+    served = _serve(((2, 0),), ((2, 0), (2, 0)), users=2, n_prompt=4)
     assert served.passes > served.steps  # 3 tokens of one slot, 4 of the other
 
 
 def test_overheads_are_those_of_drafting_or_of_the_target_alone() -> None:
     curve = _curve(fixed={"overhead_s": 5.0, "plain_overhead_s": 3.0, "choose_s": 0.5, "resize_s": 100.0})
-    drafting = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(curve), n_requests=2)
-    without = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(_curve()), n_requests=2)
+    drafting, without = _serve(((2, 2),), curve=curve), _serve(((2, 2),))
     assert drafting.seconds - without.seconds == pytest.approx(5 + 3 * 0.5 + 2 * 100)
-    single = [_request(2, (0, 0), (0, 0))]
-    alone = concurrency.serve(single, 1, ServerCosts(curve), n_requests=2, drafts=False)
+    alone = _serve(((0, 0), (0, 0)), curve=curve, drafts=False)
     assert alone.seconds == pytest.approx(12 + 2 * 11 + 2 * 3 + 2 * 0.5)
 
 
-def test_batches_have_a_size() -> None:
-    served = concurrency.serve([_request(50, (1, 1))], 1, ServerCosts(_curve()), n_requests=2, batch=20)
-    assert served.steps == 2 * (3 + 1)
+def test_batches_have_a_size_and_windows_more_requests_than_users() -> None:
+    assert _serve(((1, 1),), n_prompt=50, batch=20).steps == 2 * (3 + 1)
     assert concurrency.most_rows(4, 7) == 32
     with pytest.raises(ValueError, match="4 slots do not fit into a batch of 16 tokens"):
-        concurrency.serve([_request(2, (7, 0))], 4, ServerCosts(_curve()), n_requests=8, batch=16)
-
-
-@pytest.mark.parametrize(("users", "n_requests"), [(0, 4), (4, 4)])
-def test_a_window_needs_more_requests_than_users(users: int, n_requests: int) -> None:
-    with pytest.raises(ValueError, match="more requests than users"):
-        concurrency.serve([_request(2, (1, 1))], users, ServerCosts(_curve()), n_requests=n_requests)
+        _serve(((7, 0),), users=4, batch=16)
+    for users in (0, 4):
+        with pytest.raises(ValueError, match="more requests than users"):
+            _serve(((1, 1),), users=users, n_requests=4)
 
 
 def _trace(match: str, confidence: Sequence[float] | float = 1.0) -> DraftTrace:
@@ -227,19 +236,14 @@ def test_more_users_get_more_together_and_drafting_gains_less() -> None:
     """Verification costs a second a token: the batches of many users are long enough without drafts."""
     trace = _trace("1101" * 6)
     forecasts = [_forecast(trace, users=users) for users in (1, 2, 4, 8)]
-    rates = [one.tokens_per_s for one in forecasts]
+    rates, speedups = ([getattr(one, name) for one in forecasts] for name in ("tokens_per_s", "speedup"))
     assert rates == sorted(rates)
-    speedups = [one.speedup for one in forecasts]
     assert speedups == sorted(speedups, reverse=True)
     assert speedups[0] > 1.3
-    assert not any(one.beyond for one in forecasts)
-    assert _forecast(trace, users=40).beyond
-
-
-def test_the_target_alone_writes_as_many_tokens() -> None:
-    one = _forecast(_trace("1101" * 6), users=2)
-    assert one.served.tokens == one.served_alone.tokens == 8 * 20
-    assert (one.served_alone.n_drafted, one.served.n_accepted > 0) == (0, True)
+    assert [one.beyond for one in (*forecasts, _forecast(trace, users=40))] == [False] * 4 + [True]
+    two = forecasts[1]
+    assert two.served.tokens == two.served_alone.tokens == 8 * 20
+    assert (two.served_alone.n_drafted, two.served.n_accepted > 0) == (0, True)
 
 
 def test_every_draft_size_is_forecast_as_if_it_were_alone() -> None:

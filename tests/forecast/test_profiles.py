@@ -19,7 +19,7 @@ from ggufspec.forecast.costs import CostCurve, CurveKind, ExpertUse, describe_ex
 from ggufspec.forecast.evaluations import drafting
 from ggufspec.forecast.profiles import curves
 from ggufspec.modelfiles import gguf
-from tests.support import models, values
+from tests.support import models, timed, values
 from tests.support.walks import trace_of, traced_run
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
@@ -32,44 +32,17 @@ class _Clockwork:
     def __init__(self, noise: Callable[[], float] = lambda: 1.0) -> None:
         self._noise = noise
 
-    def curve(
-        self,
-        spec: RunSpec,
-        drafters: Sequence[ModelFile],
-        *,
-        batches: Sequence[int],
-        depths: Sequence[int],
-        repeats: int,
-    ) -> Curve:
-        timings = []
-        for depth in depths:
-            for _ in range(repeats):
-                for size in (1,) if drafters else batches:
-                    timings += [
-                        self._time(RoundPart.VERIFY, None, size, depth),
-                        self._time(RoundPart.CHOOSE, None, size, depth),
-                    ]
-                    if not drafters:
-                        timings.append(self._time(RoundPart.RESIZE, None, size, depth))
-                for place in range(len(drafters)):
-                    for size in batches:
-                        timings += [
-                            self._time(RoundPart.DRAFT, place, max(1, size - 1), depth),
-                            self._time(RoundPart.ABSORB, place, size, depth),
-                            self._time(RoundPart.VERIFY, place, size, depth),
-                            self._time(RoundPart.CHOOSE, place, size, depth),
-                            self._time(RoundPart.RESIZE, place, size, depth),
-                        ]
-        return Curve(timings=tuple(timings))
+    def curve(self, spec: RunSpec, drafters: Sequence[ModelFile], **asked: Any) -> Curve:
+        return Curve(timings=timed.take(self._seconds, drafts=bool(drafters), **asked))
 
-    def _time(self, part: RoundPart, place: int | None, tokens: int, depth: int) -> Timing:
+    def _seconds(self, part: RoundPart, place: int | None, tokens: int, depth: int) -> float:
         seconds = true_s(part, tokens, depth)
         if place is None:  # nothing is absorbed, and no drafter uses the caches meanwhile
             seconds += {
                 RoundPart.VERIFY: 0.003,
                 RoundPart.RESIZE: 0.003 - true_s(RoundPart.ABSORB, tokens, depth),
             }.get(part, 0.0)
-        return Timing(part, place, tokens, depth, seconds * self._noise())
+        return seconds * self._noise()
 
 
 def true_s(part: RoundPart, tokens: int, depth: int) -> float:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from ggufspec.domain import Program, Round
+from ggufspec.domain import Program
 from ggufspec.engines.library import HeadDraft
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
@@ -40,81 +40,69 @@ def test_every_count_of_real_programs_is_met(path: Path) -> None:
             assert found.n_drafted == pytest.approx(run["n_drafted"], rel=0.06), run
 
 
-def test_a_round_ends_with_the_first_mismatch() -> None:
-    found = rounds_of(trace_of("1101111111"), n_max=3, program=Program.TREE, n_predict=5)
-    # token 0 comes from the prompt; 1 matches, 2 does not; then 3, 4, 5 match and 6 is the target's own
-    assert found == (Round(3, 1), Round(3, 3))
-
-
-def _head(accepted: tuple[int, ...]) -> DraftTrace:
+def _head(*accepted: int) -> DraftTrace:
     """A head is very sure of each draft that it begins, and less so of what follows a miss."""
     drafts = tuple(HeadDraft(count, (0.9,) * (count + 1)) for count in accepted)
-    return replace(trace_of("1" * len(accepted), confidence=0.4), drafts=drafts)
+    return trace_of("1" * len(accepted), confidence=0.4, drafts=drafts)
 
 
-@pytest.mark.parametrize(
-    ("n_max", "wanted"), [(1, "1/0 1/1 1/0 1/1 1/1"), (3, "3/0 3/3 2/2"), (8, "7/0 6/3 2/2")]
-)
-def test_a_head_accepts_what_a_draft_from_that_place_has_right(n_max: int, wanted: str) -> None:
-    """What it proposes further on depends on where its draft began: a bit for each token is not enough."""
-    head = _head((2, 0, 3, 1, 0, 1, 2, 1, 0, 0))
-    found = rounds_of(head, n_max=n_max, program=Program.SERVER, n_predict=9)
-    assert " ".join(f"{one.drafted}/{one.accepted}" for one in found) == wanted
-
-
-def test_a_head_that_doubts_ends_its_draft() -> None:
-    head = _head((0, 1, 3, 0, 0, 0))
-    assert head.confidences(1, 4, 4) == (0.9, 0.9, 0.4, 0.4)
-    assert head.confidences(2, 3, 4) == (0.9,) * 3
-    found = rounds_of(head, n_max=4, program=Program.SERVER, n_predict=6, p_min=0.5)
-    assert found == (Round(2, 1), Round(1, 0), Round(1, 0), Round(0, 0))
-
-
-def test_a_block_is_the_draft_of_its_size_from_its_place() -> None:
-    """Its first tokens depend on its length, and a confidence is known for every token of it."""
-    blocks = {
+# what a head proposes further on depends on where its draft began: a bit for each token is not enough
+HEAD, DOUBTING = _head(2, 0, 3, 1, 0, 1, 2, 1, 0, 0), _head(0, 1, 3, 0, 0, 0)
+# the first tokens of a block depend on its length, and a confidence is known for every token of it
+BLOCKS = trace_of(
+    "0" * 9,
+    confidence=0.0,
+    blocks={
         2: {1: HeadDraft(2, (0.9, 0.9)), 4: HeadDraft(0, (0.6, 0.9)), 5: HeadDraft(2, (0.9, 0.4))},
         3: {
             1: HeadDraft(1, (0.9, 0.7, 0.8)),
             3: HeadDraft(3, (0.9, 0.8, 0.3)),
             6: HeadDraft(1, (0.2, 0.9, 0.9)),
         },
-    }
-    text = replace(trace_of("0" * 9, confidence=0.0), blocks=blocks)
-    run = partial(rounds_of, text, program=Program.SERVER)
-    assert run(n_max=2, n_predict=8) == (Round(2, 2), Round(2, 0), Round(2, 2))
-    assert run(n_max=3, n_predict=7) == (Round(3, 1), Round(3, 3))
-    assert run(n_max=2, n_predict=7, p_min=0.5) == (Round(2, 2), Round(2, 0), Round(1, 1))
-    assert run(n_max=3, n_predict=7, p_min=0.75) == (Round(1, 1), Round(2, 2), Round(0, 0))
-    assert text.is_heads
+    },
+)
+RIGHT, WRONG = trace_of("1" * 20), trace_of("0" * 9)
 
 
-def test_a_block_that_was_not_recorded_is_refused() -> None:
-    """A trace has only the drafts with which rounds of its sizes and values of p_min begin."""
-    text = replace(trace_of("0" * 9), blocks={2: {1: HeadDraft(1, (0.9, 0.9))}})
+@pytest.mark.parametrize(
+    ("traced", "run", "wanted"),
+    [
+        # token 0 comes from the prompt; 1 matches, 2 does not; then 3, 4, 5 match and 6 is the target's own
+        (trace_of("1101111111"), {"n_max": 3, "program": Program.TREE, "n_predict": 5}, "3/1 3/3"),
+        (HEAD, {"n_max": 1, "n_predict": 9}, "1/0 1/1 1/0 1/1 1/1"),
+        (HEAD, {"n_max": 3, "n_predict": 9}, "3/0 3/3 2/2"),
+        (HEAD, {"n_max": 8, "n_predict": 9}, "7/0 6/3 2/2"),
+        (DOUBTING, {"n_max": 4, "n_predict": 6, "p_min": 0.5}, "2/1 1/0 1/0 0/0"),
+        (BLOCKS, {"n_max": 2, "n_predict": 8}, "2/2 2/0 2/2"),
+        (BLOCKS, {"n_max": 3, "n_predict": 7}, "3/1 3/3"),
+        (BLOCKS, {"n_max": 2, "n_predict": 7, "p_min": 0.5}, "2/2 2/0 1/1"),
+        (BLOCKS, {"n_max": 3, "n_predict": 7, "p_min": 0.75}, "1/1 2/2 0/0"),
+        # programs end where they do: at 1 + 5 + 5 tokens; at 15, as 10 are not more than 10; at 1 + 5 + 4
+        (RIGHT, {"n_max": 4, "program": Program.TREE, "n_predict": 10}, "4/4 4/4"),
+        (RIGHT, {"n_max": 4, "program": Program.SIMPLE, "n_predict": 10}, "4/4 4/4 4/4"),
+        (RIGHT, {"n_max": 4, "n_predict": 10}, "4/4 3/3"),
+        (RIGHT, {"n_max": 4, "program": Program.PLAIN, "n_predict": 10}, "0/0 " * 8 + "0/0"),
+        # the simple program looks at what is left only while something is
+        (WRONG, {"n_max": 3, "program": Program.SIMPLE, "n_predict": 4}, "3/0 2/0 1/0 3/0 3/0"),
+        (WRONG, {"n_max": 3, "program": Program.SIMPLE, "n_predict": 4, "build": 9445}, "3/0 " * 4 + "3/0"),
+        # drafts may come to nothing
+        (trace_of("1111", confidence=0.3), {"n_max": 2, "p_min": 0.5, "n_predict": 4}, "0/0 0/0 0/0"),
+    ],
+)
+def test_rounds_draft_and_accept_what_programs_do(
+    traced: DraftTrace, run: dict[str, Any], wanted: str
+) -> None:
+    assert " ".join(f"{one.drafted}/{one.accepted}" for one in rounds_of(traced, **run)) == wanted
+
+
+def test_drafts_of_heads_have_confidences() -> None:
+    assert DOUBTING.confidences(1, 4, 4) == (0.9, 0.9, 0.4, 0.4)
+    assert DOUBTING.confidences(2, 3, 4) == (0.9,) * 3
+    assert BLOCKS.is_heads
+    # a trace has only the drafts with which rounds of its sizes and values of p_min begin
     for n_max in (2, 3):
         with pytest.raises(ValueError, match=f"no draft of {n_max} tokens after"):
-            rounds_of(text, n_max=n_max, program=Program.SERVER, n_predict=8)
-
-
-def test_programs_begin_and_end_where_they_do() -> None:
-    traced = trace_of("1" * 20)
-    runs = {
-        program: rounds_of(traced, n_max=4, program=program, n_predict=10)
-        for program in (*GREEDY, Program.PLAIN)
-    }
-    assert runs[Program.TREE] == (Round(4, 4), Round(4, 4))  # 1 + 5 + 5 = 11 tokens
-    assert runs[Program.SIMPLE] == (Round(4, 4), Round(4, 4), Round(4, 4))  # 15: 10 are not more than 10
-    assert runs[Program.SERVER] == (Round(4, 4), Round(3, 3))  # 1 + 5 + 4 tokens
-    assert runs[Program.PLAIN] == (Round(0, 0),) * 9
-
-
-def test_the_simple_program_looks_at_what_is_left_only_while_something_is() -> None:
-    traced = trace_of("0" * 9)
-    today = rounds_of(traced, n_max=3, program=Program.SIMPLE, n_predict=4)
-    before = rounds_of(traced, n_max=3, program=Program.SIMPLE, n_predict=4, build=9445)
-    assert [one.drafted for one in today] == [3, 2, 1, 3, 3]
-    assert [one.drafted for one in before] == [3, 3, 3, 3, 3]
+            rounds_of(replace(WRONG, blocks={2: {1: HeadDraft(1, (0.9, 0.9))}}), n_max=n_max, n_predict=8)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +121,6 @@ def test_doubt_ends_a_draft(program: Program, build: int | None, drafted: int, p
     assert (first.drafted, first.accepted, first.proposals) == (drafted, drafted, proposals)
 
 
-def test_drafts_may_come_to_nothing() -> None:
-    found = rounds_of(
-        trace_of("1111", confidence=0.3), n_max=2, p_min=0.5, program=Program.SERVER, n_predict=4
-    )
-    assert found == (Round(0, 0),) * 3
-
-
 @pytest.mark.parametrize("program", GREEDY)
 def test_a_text_that_ended_ends_the_run(program: Program) -> None:
     run = traced_run(n_max=2, program=program, n_predict=100)
@@ -149,10 +130,9 @@ def test_a_text_that_ended_ends_the_run(program: Program) -> None:
 
 
 def test_a_trace_that_is_too_short_is_refused() -> None:
-    with pytest.raises(ValueError, match="trace p has 8 tokens"):
-        rounds_of(trace_of("1" * 8), n_max=2, program=Program.SIMPLE, n_predict=8)
-    with pytest.raises(ValueError, match="trace p has 8 tokens"):
-        rounds_of(trace_of("0" * 8), n_max=2, program=Program.TREE, n_predict=8)
+    for match, program in (("1", Program.SIMPLE), ("0", Program.TREE)):
+        with pytest.raises(ValueError, match="trace p has 8 tokens"):
+            rounds_of(trace_of(match * 8), n_max=2, program=program, n_predict=8)
     run = traced_run(n_max=2, program=Program.SIMPLE, n_predict=8)
     with pytest.raises(ValueError, match="trace p has 8 tokens"):
         trace.expected(trace_of("0" * 8, overlap=(0.5,) * 8), run)
@@ -163,20 +143,12 @@ def test_a_trace_that_is_too_short_is_refused() -> None:
 def test_expectation_is_the_sum_over_all_outcomes() -> None:
     overlap = (0.5, 0.9, 0.2, 0.7, 0.4, 0.8, 1.0, 0.1)
     traced = trace_of("0" * 8, overlap=overlap)
-    total = {"rounds": 0.0, "drafted": 0.0, "accepted": 0.0}
+    run, total = traced_run(n_max=3, n_predict=8), Counter[str]()
     for bits in itertools.product((False, True), repeat=8):  # what each place would accept
-        chance = 1.0
-        for bit, share in zip(bits, overlap, strict=True):
-            chance *= share if bit else 1 - share
-        match = "".join("01"[bit] for bit in bits)
-        counts = trace.count(trace.steps(trace_of(match), traced_run(n_max=3, n_predict=8)))
-        total["rounds"] += chance * counts.n_rounds
-        total["drafted"] += chance * counts.n_drafted
-        total["accepted"] += chance * counts.n_accepted
-    found = trace.count(trace.expected(traced, traced_run(n_max=3, n_predict=8)))
-    assert found.n_rounds == pytest.approx(total["rounds"])
-    assert found.n_drafted == pytest.approx(total["drafted"])
-    assert found.n_accepted == pytest.approx(total["accepted"])
+        chance = math.prod(share if bit else 1 - share for bit, share in zip(bits, overlap, strict=True))
+        for name, count in vars(trace.count(trace.steps(trace_of(bits), run))).items():
+            total[name] += chance * count
+    assert vars(trace.count(trace.expected(traced, run))) == pytest.approx(dict(total))
 
 
 @pytest.mark.parametrize("n_max", [1, 3, 8])
@@ -220,10 +192,8 @@ def test_rounds_add_up_to_the_tokens_wanted(match: str, n_max: int, program: Pro
 
 @given(match=bits, n_max=st.integers(1, 11))
 def test_longer_drafts_never_need_more_rounds(match: str, n_max: int) -> None:
-    def rounds(size: int) -> int:
-        return len(rounds_of(trace_of(match), n_max=size, program=Program.SERVER, n_predict=30))
-
-    assert rounds(n_max + 1) <= rounds(n_max)
+    fewer, more = (rounds_of(trace_of(match), n_max=size, n_predict=30) for size in (n_max + 1, n_max))
+    assert len(fewer) <= len(more)
 
 
 # How sure a trace is of its rounds: compared with every way in which near-ties can fall
@@ -241,13 +211,11 @@ def _confidence(distance: float) -> float:
     return 1 / (1 + math.exp(-(ODDS + distance)))
 
 
-def _tied_trace(
-    leads: list[float], distances: list[float], text_leads: list[float] | None = None
-) -> DraftTrace:
+def _tied_trace(leads: list[float], distances: list[float]) -> DraftTrace:
     return trace_of(
         [lead > 0 for lead in leads],
         confidence=[*map(_confidence, distances)],
-        text_leads=tuple(text_leads or [CLEAR] * len(leads)),
+        text_leads=(CLEAR,) * len(leads),
         text_spread=SPREAD,
         leads=tuple(leads),
         spread=SPREAD,
@@ -275,11 +243,9 @@ distances = st.sampled_from([CLEAR] * 4 + [-CLEAR] * 2 + [CLOSE, -CLOSE])
 def test_bounds_hold_for_near_ties(data: st.DataObject, program: Program, n_max: int, p_min: float) -> None:
     size = trace.needed(N_TIED, n_max, program)
     leads, away = (data.draw(st.lists(distances, min_size=size, max_size=size)) for _ in range(2))
-    ties = [place for place, value in enumerate(leads) if abs(value) == CLOSE]
-    for place in ties[4:]:
-        leads[place] = CLEAR  # 16 ways are enough
-    for place in [place for place, value in enumerate(away) if abs(value) == CLOSE][4:]:
-        away[place] = CLEAR
+    for values in (leads, away):
+        for place in [place for place, value in enumerate(values) if abs(value) == CLOSE][4:]:
+            values[place] = CLEAR  # 16 ways are enough
     traced = _tied_trace(leads, away)
     asked: dict[str, Any] = {"n_max": n_max, "program": program, "n_predict": N_TIED, "p_min": p_min}
     known = trace.certainty(traced, traced_run(**asked))
@@ -291,35 +257,29 @@ def test_bounds_hold_for_near_ties(data: st.DataObject, program: Program, n_max:
     assert known.is_sure == (len({tuple(one.accepted for one in run) for run in runs}) == 1)
 
 
+TIED = _tied_trace([CLEAR] * 12, [CLEAR] * 12)
+
+
 def test_a_text_that_may_change_is_unsure_from_there_on() -> None:
-    leads = [CLEAR] * 12
-    text = [CLEAR] * 12
-    text[5] = CLOSE
-    traced = _tied_trace(leads, leads, text)
+    traced = replace(TIED, text_leads=(*[CLEAR] * 5, CLOSE, *[CLEAR] * 6))
     known = trace.certainty(traced, traced_run(n_max=1, n_predict=N_TIED))
     assert known == trace.Certainty(rounds=4, sure=2, fewest=4, most=4, keeps_text=False)
-    assert trace.first_text_tie(traced) == 5
-    assert trace.first_text_tie(_tied_trace(leads, leads)) == math.inf
+    assert (trace.first_text_tie(traced), trace.first_text_tie(TIED)) == (5, math.inf)
+    without_spread = replace(TIED, spread=None)
+    assert trace.certainty(without_spread, traced_run(n_max=1, n_predict=N_TIED)) is None
 
 
 def test_behind_a_heads_miss_that_is_a_near_tie_anything_may_follow() -> None:
-    drafts = tuple(HeadDraft(1, (1.0, 1.0), (CLEAR, -CLOSE)) for _ in range(12))
-    traced = replace(_tied_trace([CLEAR] * 12, [CLEAR] * 12), drafts=drafts, leads=None)
-    known = trace.certainty(traced, traced_run(n_max=3, n_predict=N_TIED))
+    drafts = (HeadDraft(1, (1.0, 1.0), (CLEAR, -CLOSE)),) * 12
+    known = trace.certainty(replace(TIED, drafts=drafts, leads=None), traced_run(n_max=3, n_predict=N_TIED))
     assert (known.fewest, known.rounds, known.most, known.sure) == (2, 4, 4, 0)
 
 
 @pytest.mark.parametrize(("program", "accepted", "sure"), [(Program.SERVER, 0, 7), (Program.SIMPLE, 1, 5)])
 def test_a_server_begins_from_another_requests_state(program: Program, accepted: int, sure: int) -> None:
     right, wrong = HeadDraft(1, (1.0, 1.0), (CLEAR, CLEAR)), HeadDraft(0, (1.0,), (-CLEAR,))
-    traced = replace(_tied_trace([CLEAR] * 12, [CLEAR] * 12), drafts=(right,) * 12, leads=None)
-    traced = replace(traced, served_drafts=(wrong,) * 12)
-    taken = trace.steps(traced, traced_run(n_max=1, program=program, n_predict=N_TIED))
+    traced = replace(TIED, drafts=(right,) * 12, leads=None, served_drafts=(wrong,) * 12)
+    run = traced_run(n_max=1, program=program, n_predict=N_TIED)
+    taken, known = trace.steps(traced, run), trace.certainty(traced, run)
     assert taken[0].accepted == accepted
-    known = trace.certainty(traced, traced_run(n_max=1, program=program, n_predict=N_TIED))
     assert (known.rounds, known.sure) == (len(taken), sure)
-
-
-def test_without_spreads_nothing_is_known() -> None:
-    traced = replace(_tied_trace([CLEAR] * 12, [CLEAR] * 12), spread=None)
-    assert trace.certainty(traced, traced_run(n_max=1, n_predict=N_TIED)) is None

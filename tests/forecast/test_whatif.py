@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 
 from ggufspec import forecast
 from ggufspec.cli import forecasts
-from ggufspec.domain import Program
+from ggufspec.domain import AcceptanceRate, Positions, Program, Steady
 from ggufspec.forecast import costs, whatif
-from ggufspec.forecast.whatif import Network, Positions, Steady
+from ggufspec.forecast.whatif import Network
 from ggufspec.modelfiles import gguf
 from ggufspec.report.rows.plans import OutlookRow
 from tests.support import models
@@ -29,6 +29,10 @@ PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)
 
 def _run(*words: str) -> Result:
     return CliRunner().invoke(command, words)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_by_hand() -> None:
@@ -76,7 +80,7 @@ def test_positions_are_what_servers_print() -> None:
 @given(alpha=st.floats(0, 1), n_max=st.integers(1, 32))
 def test_a_rate_and_its_alpha_are_one(alpha: float, n_max: int) -> None:
     rate = Steady(alpha).accepted(n_max) / n_max
-    assert whatif.AcceptanceRate(rate).accepted(n_max) == pytest.approx(rate * n_max)
+    assert AcceptanceRate(rate).accepted(n_max) == pytest.approx(rate * n_max)
     assert Steady.from_rate(rate, n_max).accepted(n_max) / n_max == pytest.approx(rate, abs=1e-9)
 
 
@@ -157,16 +161,13 @@ def test_an_acceptance_means_the_same_with_an_observed_speed(acceptance: tuple[s
 
 def test_an_acceptance_rate_holds_at_every_draft_size() -> None:
     result = _run(*NOTEBOOK, "--accept", "0.5", "--draft", "2,4", "--verify-ratio", "1.5")
-    assert [line.split("|")[3].strip() for line in result.stdout.splitlines()[2:4]] == ["2.00", "3.00"]
+    assert [_cells(line)[2] for line in result.stdout.splitlines()[2:4]] == ["2.00", "3.00"]
     assert result.stdout.endswith(
         "Acceptance: the share of the drafted tokens that is accepted, at every γ.\n"
     )
     assert "--alpha compares draft sizes" in result.stderr
     ranged = _run(*NOTEBOOK, "--accept", "0.5-0.6", "--draft", "2", "--verify-ratio", "1.5")
-    assert [cell.strip() for cell in ranged.stdout.splitlines()[0].strip("|").split("|")][1:3] == [
-        "50.0 % accepted",
-        "60.0 % accepted",
-    ]
+    assert _cells(ranged.stdout.splitlines()[0])[1:3] == ["50.0 % accepted", "60.0 % accepted"]
     assert ranged.stderr == ""
 
 
@@ -181,9 +182,7 @@ def test_users_see_a_table_for_one_acceptance() -> None:
 def test_users_see_a_surface_for_a_range() -> None:
     result = _run(*NOTEBOOK, "--alpha", "0.1-0.9+0.4", "--verify-ratio", "2.5", "--draft", "1-8")
     head, *_, best, reading = result.stdout.splitlines()
-    assert [cell.strip() for cell in head.strip("|").split("|")] == [
-        *("speed-up at γ", "α = 0.10", "α = 0.50", "α = 0.90", "break-even")
-    ]
+    assert _cells(head) == ["speed-up at γ", "α = 0.10", "α = 0.50", "α = 0.90", "break-even"]
     assert best.startswith("Best: α = 0.10: no γ would pay; α = 0.50: no γ would pay; α = 0.90: γ = 8, ")
     assert reading == "Acceptance: the probability α that each drafted token is accepted, at every γ."
     assert "never" in result.stdout  # one token more for two and a half times the time

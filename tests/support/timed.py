@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ggufspec.engines.library import RoundPart, Timing
 from ggufspec.forecast import profiles
@@ -21,29 +22,48 @@ def evaluation_s(shape: Shape, tokens: int = 1) -> float:
     return (FIXED_S + shape.weight_bytes / BANDWIDTH) * (1 + 0.1 * (tokens - 1))
 
 
-def timings(
-    target: Shape = TARGET,
-    drafter: Shape = DRAFTER,
-    *,
+def take(
+    seconds: Callable[[RoundPart, int | None, int, int], float],
     batches: Sequence[int] = BATCHES,
     depths: Sequence[int] = DEPTHS,
+    *,
+    repeats: int = 2,
+    drafts: bool = True,
 ) -> tuple[Timing, ...]:
+    """Return samples of all parts of rounds, or of the target alone, as an engine takes them.
+
+    Args:
+        seconds: what a part takes, by the drafter's number, the tokens and the depth.
+        batches: sizes of the target's batches.
+        depths: tokens in the context.
+        repeats: samples of each.
+        drafts: whether there is a drafter.
+    """
+    rounds = [RoundPart.ABSORB, RoundPart.VERIFY, RoundPart.CHOOSE, RoundPart.RESIZE]
+    taken: list[tuple[RoundPart, int | None, int, int]] = []
+    for depth in (depth for depth in depths for _ in range(repeats)):
+        plain = rounds[1:3] if drafts else rounds[1:]
+        taken += [(part, None, size, depth) for size in ((1,) if drafts else batches) for part in plain]
+        for size in batches if drafts else ():
+            taken.append((RoundPart.DRAFT, 0, max(1, size - 1), depth))
+            taken += [(part, 0, size, depth) for part in rounds]
+    return tuple(Timing(*of, seconds(*of)) for of in taken)
+
+
+def timings(target: Shape = TARGET, drafter: Shape = DRAFTER, **asked: Any) -> tuple[Timing, ...]:
     """Return two samples of every part of every round; all depths take the same time."""
-    taken: list[Timing] = []
-    for depth in (depth for depth in depths for _ in range(2)):
-        taken.append(Timing(RoundPart.VERIFY, None, 1, depth, evaluation_s(target)))
-        taken.append(Timing(RoundPart.CHOOSE, None, 1, depth, 1e-5))
-        for size in batches:
-            verify_s, absorb_s = evaluation_s(target, size), evaluation_s(drafter, size)
-            steps = max(1, size - 1)
-            taken += [
-                Timing(RoundPart.DRAFT, 0, steps, depth, steps * evaluation_s(drafter)),
-                Timing(RoundPart.ABSORB, 0, size, depth, absorb_s),
-                Timing(RoundPart.VERIFY, 0, size, depth, verify_s),
-                Timing(RoundPart.CHOOSE, 0, size, depth, size * 1e-5),
-                Timing(RoundPart.RESIZE, 0, size, depth, verify_s + absorb_s),
-            ]
-    return tuple(taken)
+
+    def seconds(part: RoundPart, _: int | None, tokens: int, __: int) -> float:
+        verify_s, absorb_s = evaluation_s(target, tokens), evaluation_s(drafter, tokens)
+        return {
+            RoundPart.DRAFT: tokens * evaluation_s(drafter),
+            RoundPart.ABSORB: absorb_s,
+            RoundPart.VERIFY: verify_s,
+            RoundPart.CHOOSE: tokens * 1e-5,
+            RoundPart.RESIZE: verify_s + absorb_s,
+        }[part]
+
+    return take(seconds, **asked)
 
 
 def shared(measured_on: MeasuredOn, target: Shape = TARGET, drafter: Shape = DRAFTER) -> SharedProfile:

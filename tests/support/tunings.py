@@ -11,23 +11,19 @@ from ggufspec.domain import NO_PROMPT, Drafting, Estimate, Prompt, Role, RunResu
 from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
-from ggufspec.forecast.trace import DraftTrace, TracedRun
+from ggufspec.forecast.trace import TracedRun
 from ggufspec.tuning import Prospect, Spent, Tuned, TuningForecast
 from tests.support import values
+from tests.support.walks import trace_of
 
 PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
 
 
 def traced(prompt: Prompt, tokens: int = 32, *, drafters: int = 1, written_s: float = 1.0) -> TracedTexts:
     """A text of so many tokens behind a prompt, of which the drafters have three in four right."""
-    view = DraftTrace(
-        prompt_id=prompt.id,
-        category=prompt.category,
-        tokens=tuple(range(tokens)),
-        match=tuple(place % 4 != 2 for place in range(tokens)),
-        confidence=tuple(0.4 if place % 2 else 0.9 for place in range(tokens)),
-        n_prompt=4,
-    )
+    right = [place % 4 != 2 for place in range(tokens)]
+    sure = [0.4 if place % 2 else 0.9 for place in range(tokens)]
+    view = trace_of(right, prompt.id, prompt.category, confidence=sure, n_prompt=4)
     return TracedTexts(
         prompt=prompt,
         text="x",

@@ -14,7 +14,6 @@ from ggufspec import tuning
 from ggufspec.domain import Drafting, Method, Program, Round, RunResult, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.errors import NoInstallError, TimeLimitError
-from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline
 from ggufspec.options import TuneOptions
 from ggufspec.results import ResultSet
@@ -23,7 +22,7 @@ from ggufspec.tuning import Plan, TuningForecast, looking, prospects
 from ggufspec.tuning.planning import prepare_tuning
 from tests.support import fake_server, scripted, values
 from tests.support.scripted import Clock, Scripted
-from tests.support.walks import rounds_of
+from tests.support.walks import rounds_of, trace_of
 
 BEST = 6  # draft size
 LOAD_S, TOKEN_S = 1.0, 0.01
@@ -93,8 +92,7 @@ _ROUND_S, _DRAFT_S = 0.012, 0.0015  # the target's batch, and a drafted token
 
 
 def _walk(n_max: int, n_predict: int) -> tuple[Round, ...]:
-    bits = DraftTrace(prompt_id="", tokens=(0,) * 400, match=_TEXT, confidence=(1.0,) * 400)
-    return rounds_of(bits, n_max=n_max, n_predict=n_predict)
+    return rounds_of(trace_of(_TEXT), n_max=n_max, n_predict=n_predict)
 
 
 def _answer_in_rounds(spec: RunSpec) -> Sample:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat_curve
-from ggufspec.forecast.costs.efficiency import ON_GPU, ON_HOST, Efficiency, PublishedFigure, with_interval
 from ggufspec.forecast.costs.experts import (
     PERSISTENCE,
     ExpertUse,
@@ -13,8 +12,12 @@ from ggufspec.forecast.costs.experts import (
 )
 from ggufspec.forecast.costs.roofline import (
     DEVICES,
+    ON_GPU,
+    ON_HOST,
     DevicePeaks,
+    Efficiency,
     ModelPart,
+    PublishedFigure,
     Shape,
     find_device,
     match_device,
@@ -22,4 +25,5 @@ from ggufspec.forecast.costs.roofline import (
     seconds,
     seconds_of_parts,
     step_seconds,
+    with_interval,
 )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ggufspec.forecast.policies.comparing import (
-    ORACLE,
     PolicyComparison,
     PolicyGain,
-    ReplayCheck,
     compare_cells,
     compare_rules,
     policy,
@@ -24,6 +22,5 @@ from ggufspec.forecast.policies.rules import (
 from ggufspec.forecast.policies.schedules import (
     DraftSchedule,
     ScheduleComparison,
-    ScheduleGain,
     compare_schedule,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ggufspec.domain import Acceptance, AcceptanceRate, Positions, Steady
 from ggufspec.forecast.whatif.asking import WhatIf, whatif
 from ggufspec.forecast.whatif.cost_sources import CostSource, list_profiles
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best, implied_verify_ratio, outlook

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ggufspec import units
 from ggufspec.analysis import models_of
-from ggufspec.domain import Estimate
+from ggufspec.domain import Estimate, Steady
 from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import PublishedFigure
-from ggufspec.forecast.whatif import Steady
 from ggufspec.report.columns import Row, column, shown
 from ggufspec.report.rows.benches import BenchArm, SettingsRow, SummaryRow, two_digits
 

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.domain import Estimate
+from ggufspec.domain import Acceptance, AcceptanceRate, Estimate, Steady
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import whatif
 from ggufspec.forecast.costs import PublishedFigure
 from ggufspec.forecast.planning import Planned
-from ggufspec.forecast.whatif import (
-    Acceptance,
-    AcceptanceRate,
-    CostSource,
-    Places,
-    ServedForecast,
-    Steady,
-    WhatIf,
-    WhatIfProjection,
-)
+from ggufspec.forecast.whatif import CostSource, Places, ServedForecast, WhatIf, WhatIfProjection
 from ggufspec.llama.command import flags
 from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
 from ggufspec.modelfiles.memory import MemoryPlan
