@@ -11,14 +11,19 @@ Everything is one stored bench, which can be continued.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from ggufspec import engines
 from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, map_crossover
+from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.forecast import profiles
+from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.concurrency import TrafficPoint
-from ggufspec.forecast.profiles import ExpectedRound
+from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
+from ggufspec.llama.command import LEARNING_METHODS
 from ggufspec.measure import (
     NO_DEADLINE,
     RUN_SHARE,
@@ -31,18 +36,27 @@ from ggufspec.measure import (
 )
 from ggufspec.options import BenchOptions, CrossoverOptions, takes
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
+from ggufspec.serving import plan_traffic
 from ggufspec.steps import SILENT, Sink, finish
-from ggufspec.tuning import budgeting, expecting, untraced
-from ggufspec.tuning.budgeting import CellPace
+from ggufspec.tuning import budgeting, calibrating, looking, prospects, untraced
+from ggufspec.tuning.budgeting import CellPace, Pace
 from ggufspec.tuning.planning import choose_threads
+from ggufspec.tuning.prospects import Traces
 from ggufspec.tuning.values import NextBench, Stage
 from ggufspec.units import counted
+
+if TYPE_CHECKING:
+    from ggufspec.engines import InprocessEngine
 
 _MANY = 4  # numbers of users, beyond which one in the middle is measured first, too
 _REPEATS = LOOKS[0]  # of each cell that is measured
 _AT_ONCE = 4  # cells, before the map is made again
 _LOAD_S = 2.0  # of a run beside its requests
 _ENDING_S = 1.0  # to make the map and print it
+_TRACES_SHARE = 0.05  # of the time
+_COSTS_SHARE = 0.1
+_FEWEST_PROMPTS = 2
+_SEVERAL = 2  # users, or more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +78,11 @@ class CrossoverPlan:
         """The arms of each cell."""
         traffics = [(block.arms[0].traffic, block) for block in self.session.suite.blocks]
         return {TrafficPoint(sent.users, sent.depth): block for sent, block in traffics if sent is not None}
+
+    @property
+    def shallowest(self) -> Block:
+        """The arms of the first of the shallowest cells."""
+        return next(block for point, block in self.blocks.items() if point.depth == self.axes.depths[0])
 
 
 def prepare_crossover(asked: CrossoverOptions, deadline: Deadline | None = None) -> CrossoverPlan:
@@ -113,7 +132,7 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
         plan = _with_length(plan, max(spec.n_predict for spec in kept.runs.specs))
     pace: CellPace | None = None
     if plan.deadline.limit_s is not None and untraced.why_untraced(plan.session) is None:
-        pace = yield from expecting.time_cells(plan.session, plan.blocks, plan.deadline)
+        pace = yield from _time_cells(plan)
         plan = _fitting(plan, pace, resumed=kept is not None)
     cells = set(plan.blocks)
     if cells <= {*coarse_points(plan.axes)}:
@@ -121,9 +140,9 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
     stored = () if kept is None else profiles.kept_rounds(kept.folder)
     if cells <= {TrafficPoint(traffic.users, traffic.depth) for traffic in stored}:
         return replace(plan, rounds=stored)
-    expected = yield from expecting.expect_rounds(plan.session, plan.blocks, plan.deadline, pace)
-    session = replace(plan.session, notes=(*plan.session.notes, expected.note))
-    return replace(plan, session=session, rounds=expected.rounds)
+    rounds, note = yield from _expect_rounds(plan, pace)
+    session = replace(plan.session, notes=(*plan.session.notes, note))
+    return replace(plan, session=session, rounds=rounds)
 
 
 def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> CrossoverPlan:
@@ -152,6 +171,142 @@ def _with_length(plan: CrossoverPlan, n_predict: int) -> CrossoverPlan:
     suite = plan.session.suite
     blocks = tuple(block.replace(n_predict=n_predict) for block in suite.blocks)
     return replace(plan, session=replace(plan.session, suite=replace(suite, blocks=blocks)))
+
+
+def _time_cells(plan: CrossoverPlan) -> Generator[Stage, None, CellPace]:
+    """Yield a Stage; return how long requests take here, by a load, some tokens and the first prompt.
+
+    Raises:
+        TimeLimitError: that alone takes more than a quarter of the time limit.
+    """
+    first, drafters = _first_run(plan)
+    users = plan.axes.users[-1]
+    with looking.open_library(plan.session.install, drafters, first.pair.target) as engine:
+        yield Stage(name="loading", done=0, total=1)
+        try:
+            start = looking.measure_start(
+                engine, first, drafters, plan.deadline, program=Program.SERVER, users=users
+            )
+        except Failure as failure:
+            raise looking.explain_failure(failure, plan.deadline) from failure
+    tokens = start.beginning.target_trace.n_prompt
+    return CellPace(users=users, pace=start.pace, prompt_tokens=tokens)
+
+
+def _first_run(plan: CrossoverPlan) -> tuple[RunSpec, list[ModelFile]]:
+    """Return the target's run on the first prompt of the shallowest cell, and what drafts."""
+    alone, *others = plan.shallowest.arms
+    assert alone.traffic is not None
+    drafters = [*dict.fromkeys(arm.draft_source for arm in others if arm.draft_source is not None)]
+    return replace(alone, traffic=None, prompt=alone.traffic.prompts[0]), drafters
+
+
+def _expect_rounds(
+    plan: CrossoverPlan, pace: CellPace | None
+) -> Generator[Stage, None, tuple[tuple[ExpectedRound, ...], str]]:
+    """Yield a Stage for each step; return what a computed server takes for a round in each cell, and a note.
+
+    There is nothing where the library cannot be used, or where a method cannot be computed.
+
+    Args:
+        plan: whose arms differ in the draft size alone.
+        pace: how long requests take here; None without a time limit.
+    """
+    install = plan.session.install
+    arms = [replace(arm, traffic=None) for arm in plan.shallowest.arms if arm.drafting is not None]
+    why_not = _why_not_computed(plan.session, arms)
+    if why_not is not None:
+        return (), _interpolated(why_not)
+    first, drafters = _first_run(plan)
+    requests = plan.shallowest.arms[0].traffic
+    assert requests is not None
+    limit_s = math.inf if plan.deadline.limit_s is None else plan.deadline.limit_s
+    times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.pace
+    with looking.open_library(install, drafters, first.pair.target) as engine:
+        try:
+            chosen = requests.prompts
+            if pace is not None:
+                affordable = int(limit_s * _TRACES_SHARE / times.answer(first.n_predict))
+                chosen = budgeting.spread(requests.prompts, max(_FEWEST_PROMPTS, affordable))
+            tracing = plan.deadline.stage(limit_s * _TRACES_SHARE)
+            traces = Traces(
+                texts=(yield from _trace_prompts(engine, first, arms, chosen, drafters, tracing)),
+                drafters=drafters,
+                engine="server",
+                n_predict=first.n_predict,
+                build=install.build_number,
+            )
+            curves, _ = yield from calibrating.curves(
+                engine,
+                install,
+                first,
+                arms,
+                traces,
+                users=plan.axes.users[-1],
+                pace=times,
+                deadline=plan.deadline.stage(limit_s * _COSTS_SHARE),
+                depth=plan.axes.depths[-1] - plan.axes.depths[0],
+            )
+        except Failure as failure:
+            return (), _interpolated(failure.reason)
+    (curve,) = curves.values()
+    return tuple(_compute_rounds(plan, arms, traces, curve)), (
+        "forecasts: the server is computed for every cell, from a trace of the prompts and timed costs, and "
+        "corrected by the measured cells"
+    )
+
+
+def _why_not_computed(session: Session, arms: Sequence[RunSpec]) -> str | None:
+    """Return why nothing can be computed; None where it can."""
+    if (reason := untraced.why_untraced(session)) is not None:
+        return reason
+    heads = engines.check_library(session.install).heads
+    build = session.install.build_number
+    for arm in arms:
+        is_learning = not LEARNING_METHODS.isdisjoint(arm.drafts_by.chain.methods)
+        if is_learning or not prospects.can_forecast(arm, Program.SERVER, build, heads=heads, users=_SEVERAL):
+            return f"drafting by {arm.drafts_by.chain} cannot be computed"
+    return None
+
+
+def _interpolated(reason: str) -> str:
+    return f"forecasts: interpolated between measured cells, because {reason}"
+
+
+def _trace_prompts(
+    engine: InprocessEngine,
+    first: RunSpec,
+    arms: Sequence[RunSpec],
+    prompts: Sequence[Prompt],
+    drafters: Sequence[ModelFile],
+    deadline: Deadline,
+) -> Generator[Stage, None, list[TracedTexts]]:
+    limits = prospects.draft_limits(arms, first.n_predict)
+    spec = replace(first, n_predict=trace.needed(first.n_predict, max(limits.sizes), Program.SERVER))
+    texts: list[TracedTexts] = []
+    for number, prompt in enumerate(prompts):
+        if texts and deadline.is_over():
+            break
+        yield Stage(name=f"tracing · {prompt.id}", done=number, total=len(prompts))
+        engine.timeout_s = deadline.timeout_s()
+        texts += profiles.traces(engine, spec, (prompt,), drafters, limits=limits, program=Program.SERVER)
+    return texts
+
+
+def _compute_rounds(
+    plan: CrossoverPlan, arms: Sequence[RunSpec], traces: Traces, curve: CostCurve
+) -> Iterator[ExpectedRound]:
+    """Yield the rounds of the target alone and of each draft size in each cell; traces are of the shallowest."""
+    for users, depth in plan.blocks:
+        sent = plan_traffic(traces.prompts, users, seed=plan.session.suite.seed)
+        further = depth - plan.axes.depths[0]
+        forecasts = prospects.serve_users(arms, traces, curve, sent, depth=further)
+        for index, forecast in enumerate(forecasts):
+            if index == 0:
+                alone_s = users / forecast.served_alone.tokens_per_s
+                yield ExpectedRound(users=users, depth=depth, seconds=alone_s)
+            seconds = users * forecast.forecast.mean_accepted_length / forecast.tokens_per_s
+            yield ExpectedRound(users=users, depth=depth, draft=forecast.run.drafting.n_max, seconds=seconds)
 
 
 def coarse_points(axes: CrossoverAxes) -> tuple[TrafficPoint, ...]:
