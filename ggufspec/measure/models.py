@@ -47,8 +47,14 @@ def with_head(asked: T) -> T:
         raise GgufspecError(
             "-md auto finds the head beside one target", "name one with --target, or a pair with --pair"
         )
-    head = find_head(targets[0], hub.Access.of(asked))
-    return asked.replace(draft_model=tuple(head if name == choosing.AUTO else name for name in names))
+    (target,), access = targets, hub.Access.of(asked)
+    if isinstance(target, str):
+        model = hub.survey_model(target, access).pair.target
+    else:
+        model = find_model(target, access)
+    head = choosing.find_head(model, access)
+    found = head if head.repo is None else f"{head.repo}@{head.revision}/{head.filename}"
+    return asked.replace(draft_model=tuple(found if name == choosing.AUTO else name for name in names))
 
 
 def with_models(asked: T, models: Mapping[str, ModelFile]) -> T:
@@ -89,21 +95,6 @@ def survey_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str
     """
     texts = dict.fromkeys(name for name in names if isinstance(name, str))
     return {text: hub.survey_model(text, access) for text in texts}
-
-
-def find_head(target: ModelName, access: hub.Access) -> ModelName:
-    """Return the name of the head beside a target, for ``survey_models`` or ``find_model``.
-
-    Raises:
-        DrafterRefusedError: there is none that belongs to the target.
-        GgufspecError: the target is not available, or the Hub cannot be asked.
-    """
-    if isinstance(target, str):
-        model = hub.survey_model(target, access).pair.target
-    else:
-        model = find_model(target, access)
-    head = choosing.find_head(model, access)
-    return head if head.repo is None else f"{head.repo}@{head.revision}/{head.filename}"
 
 
 def file_of(survey: hub.Survey) -> ModelFile:

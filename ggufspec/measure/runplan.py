@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, groupby
 from statistics import fmean, median
 from time import perf_counter
 
@@ -66,11 +66,9 @@ class RunPlan:
 
     def repeats_by_load(self) -> Iterator[range]:
         """Yield, without end, the repeats that one load of each arm makes, from repeat 0 on."""
-        first = 0
-        for repeat in count(1):
-            if self._load_of(repeat) != self._load_of(first):
-                yield range(first, repeat)
-                first = repeat
+        for _, group in groupby(count(), key=self._load_of):
+            first, *others = group
+            yield range(first, first + 1 + len(others))
 
     def cells(
         self, block: Block, repeats: range, *, load_key: LoadKey, capacity: int | None

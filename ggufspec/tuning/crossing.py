@@ -296,7 +296,7 @@ def _trace_prompts(
 def _compute_rounds(
     plan: CrossoverPlan, arms: Sequence[RunSpec], traces: Traces, curve: CostCurve
 ) -> Iterator[ExpectedRound]:
-    """Yield the rounds of the target alone and of each draft size in each cell; traces are of the shallowest."""
+    """Yield the rounds of the target alone and of each draft size in each cell."""
     for users, depth in plan.blocks:
         sent = plan_traffic(traces.prompts, users, seed=plan.session.suite.seed)
         further = depth - plan.axes.depths[0]

@@ -293,20 +293,8 @@ def prepare_tuning(
     why_untraced = untraced.why_untraced(session)
     _refuse_several_targets(session.suite.blocks)
     with_devices = workers.with_devices(session.install, session.workers)
-    vram, layout = _vram_bytes(asked, with_devices), memory.layout_for(session.install.build_number)
-    to_serve, why = launching.choose_serving(
-        request.ctx,
-        asked.users or asked.serve_parallel,
-        [
-            replace(arm, traffic=None)
-            for block in session.suite.blocks
-            for arm in block.arms
-            if arm.role is not Role.DRAFTER
-        ],
-        session.cards,
-        layout=layout,
-        vram_bytes=vram,
-    )
+    vram = _vram_bytes(asked, with_devices)
+    to_serve, about_serving = _choose_serving(asked, session, vram)
     context = to_serve.total_context if asked.users is None else to_serve.context
     if context != session.suite.blocks[0].arms[0].context:
         session = prepare(request.replace(ctx=context))
@@ -318,24 +306,23 @@ def prepare_tuning(
     blocks = plan_blocks(
         session.suite.blocks,
         session.cards,
-        layout=layout,
+        layout=memory.layout_for(session.install.build_number),
         vram_bytes=vram,
         ram_bytes=asked.ram,
         machines=machines if target.n_experts else None,
-        can_fit=not is_simulated and with_devices.gpu is not False and _can_fit(install, engine),
+        can_fit=with_devices.gpu is not False and _can_fit(install, engine),
     )
     if asked.users is not None:
         session, blocks = _one_at_a_time(session, blocks, to_serve)
     about_sampled = tuple(_describe_sampled_drafts(asked, prospects.drafting_arms(blocks)))
     blocks, beyond = _divide_sizes(asked, blocks)
-    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
     notes = (
         *(() if asked.engine else measure.describe_engine(engine, install)),
         *(note for note in session.notes if asked.draft or not note.startswith("draft sizes")),
         *about_drafters,
         *about_threads,
         *_describe_untraced(why_untraced, asked.users),
-        f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)",
+        about_serving,
         *_describe_places(machines, target, is_simulated=is_simulated),
         *about_users,
         *about_sampled,
@@ -361,7 +348,7 @@ def _choose_engine(asked: TuneOptions) -> tuple[Install, str]:
     """Return the llama.cpp that is tuned, and the engine that is named or its usual one.
 
     Raises:
-        GgufspecError: several llama.cpps are named, or the one that is named has no programs.
+        GgufspecError: several llama.cpps are named, or there is none.
     """
     llama, *others = asked.llamas
     if others:
@@ -437,6 +424,30 @@ def _refuse_several_targets(blocks: Sequence[measure.Block]) -> None:
             "name one target, and one --threads, --kv-type, --ubatch-size, --rpc, --constrain and "
             "--reasoning; `ggufspec sweep` takes several",
         )
+
+
+def _choose_serving(
+    asked: TuneOptions, session: measure.Session, vram_bytes: int | None
+) -> tuple[Serving, str]:
+    """Return what the choice is to serve, and a note on that.
+
+    Raises:
+        GgufspecError: the target was trained for less than the requested context.
+    """
+    arms = (arm for block in session.suite.blocks for arm in block.arms if arm.role is not Role.DRAFTER)
+    serving, why = launching.choose_serving(
+        _slot_context(asked),
+        asked.users or asked.serve_parallel,
+        [replace(arm, traffic=None) for arm in arms],
+        session.cards,
+        layout=memory.layout_for(session.install.build_number),
+        vram_bytes=vram_bytes,
+    )
+    slots = "one request at a time" if serving.slots == 1 else f"{serving.slots} requests at once"
+    return (
+        serving,
+        f"serving: {slots}, each with a context of {serving.context:,} tokens, {why} (--serve-ctx)",
+    )
 
 
 def _divide_sizes(

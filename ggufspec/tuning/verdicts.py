@@ -212,7 +212,7 @@ def select_arms(results: ResultSet) -> Selection:
     if not eligible:
         return Selection(results=results, unlike_target=unlike)
     fastest, *slower = sorted(eligible, key=lambda arm: -_rate(arm).value)
-    alike = sorted([fastest, *_alike(fastest, slower)], key=_size)
+    alike = sorted([fastest, *(arm for arm in slower if _is_alike(fastest, arm))], key=_size)
     winner = alike[0]
     others = [arm for arm in (fastest, *slower) if arm is not winner]
     source = prospects.source(fastest.spec)
@@ -346,10 +346,10 @@ def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
     return plain, [arm for arm in groups if arm.role is Role.DRAFTING]
 
 
-def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
-    """Return the arms that are at most ``THRESHOLD`` slower than the fastest."""
-    compared = [(arm, stats.paired_effect(fastest.rates, arm.rates)) for arm in slower]
-    return [arm for arm, effect in compared if effect is not None and effect.ratio.value <= 1 + THRESHOLD]
+def _is_alike(fastest: Arm, arm: Arm) -> bool:
+    """Whether an arm is at most ``THRESHOLD`` slower than the fastest."""
+    effect = stats.paired_effect(fastest.rates, arm.rates)
+    return effect is not None and effect.ratio.value <= 1 + THRESHOLD
 
 
 def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:
