@@ -17,6 +17,15 @@ from tests.support import fakes
 from tests.support.builds import make_build
 
 
+@pytest.fixture(autouse=True)
+def without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no llama.cpp be on PATH."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+
+
+own_build = functools.partial(make_build, version="1.0.0", works=True)
+
+
 def test_find_reads_version_commit_and_devices(tmp_path: Path) -> None:
     found = install.find_install(fakes.install(tmp_path / "llama"))
     assert (found.version, found.build_number, found.commit) == ("0.5.0-dev b10475", 10475, "abc1234")
@@ -94,8 +103,7 @@ def test_the_settings_name_the_install(home: Path, tmp_path: Path, monkeypatch: 
     assert [found.origin for found in install.survey_installs()[0]] == ["PATH"]
 
 
-def test_nothing_anywhere_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+def test_nothing_anywhere_is_one_clear_line() -> None:
     with pytest.raises(NoInstallError, match=r"no llama.cpp was found") as caught:
         install.find_install()
     assert "ggufspec build" in (caught.value.hint or "")
@@ -137,7 +145,6 @@ def test_the_official_program_is_found_in_its_place(tmp_path: Path, monkeypatch:
     (tmp_path / ".local").mkdir()
     program.parent.rename(tmp_path / ".local" / "bin")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert install.find_install().root == tmp_path / ".local" / "bin"
 
 
@@ -148,27 +155,34 @@ def test_another_program_of_that_name_is_passed_over(tmp_path: Path, monkeypatch
         install.find_install()
 
 
-own_build = functools.partial(make_build, version="1.0.0", works=True)
-
-
-@pytest.fixture
-def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-
-
-@pytest.mark.usefixtures("no_path")
-def test_a_damaged_build_is_passed_over_and_that_is_said() -> None:
+def test_damaged_builds_are_passed_over_and_that_is_said() -> None:
     old, new = own_build("old", version="0.3.16"), own_build("new", version="9.0.0")
     assert (install.find_install().version, install.find_install().passed_over) == ("9.0.0", ())
-    (new.bin / "llama-completion").write_text("")
+    program = new.bin / "llama-completion"
+    content = program.read_text()
+    program.write_text("")
     found = install.find_install()
     assert (found.version, found.root) == ("0.3.16", old.bin.resolve())
     (why,) = found.passed_over
     assert why.startswith(f"{new.path} is not used: llama-completion has 0 bytes instead of ")
     assert why.endswith("`ggufspec build --version 9.0.0 --backend cpu` builds it again")
+    (old.bin / "llama-speculative").unlink()
+    with pytest.raises(NoInstallError, match="cannot be used: llama-completion has 0 bytes") as caught:
+        install.find_install()
+    assert caught.value.hint == "`ggufspec build --version 9.0.0 --backend cpu` builds it again"
+    program.write_text(content)
+    assert install.find_install().passed_over == ()  # the other one would not be taken
+    usable, skipped = install.survey_installs()
+    assert [found.version for found in usable] == ["9.0.0"]
+    text = table((), "text", skipped)
+    version = "b6170 (llama-cpp-python 0.3.16)"
+    assert text.splitlines()[0] == f"{version}  cpu  (not used)  {old.path}"
+    assert "llama-speculative is missing" in text
+    (row,) = json.loads(table((), "json", skipped))
+    assert row["skipped"] == "llama-speculative is missing"
+    assert (row["path"], row["can"]) == (str(old.path), [])
 
 
-@pytest.mark.usefixtures("no_path")
 def test_the_newest_llama_cpp_is_found_and_of_two_builds_of_it_the_latest() -> None:
     first = own_build("first", version="9.0.0", at="2026-01-01T00:00:00+00:00")
     last = own_build("last", version="9.0.0", backend="cuda", at="2026-02-01T00:00:00+00:00")
@@ -178,46 +192,23 @@ def test_the_newest_llama_cpp_is_found_and_of_two_builds_of_it_the_latest() -> N
     assert [found.root for found in install.survey_installs()[0]] == places
 
 
-@pytest.mark.usefixtures("no_path")
-def test_a_damaged_build_that_would_not_be_taken_is_not_mentioned() -> None:
-    old, _ = own_build("old", version="0.3.16"), own_build("new", version="9.0.0")
-    (old.bin / "llama-completion").write_text("")
-    assert install.find_install().passed_over == ()
-    (skipped,) = install.survey_installs()[1]
-    assert skipped.path == old.path
-
-
-@pytest.mark.usefixtures("no_path")
-def test_where_every_build_is_damaged_the_error_says_so() -> None:
-    built = own_build("a")
-    (built.bin / "llama-speculative").unlink()
-    with pytest.raises(NoInstallError, match="cannot be used: llama-speculative is missing") as caught:
-        install.find_install()
-    assert caught.value.hint == "`ggufspec build --version 1.0.0 --backend cpu` builds it again"
-
-
-@pytest.mark.parametrize("where", [".", "bin", "bin/llama-completion"])
-def test_a_damaged_build_that_is_named_is_refused_with_the_reason(tmp_path: Path, where: str) -> None:
-    moved = tmp_path / "elsewhere"
-    own_build("a").path.rename(moved)
-    assert install.find_install(moved / where).version == "1.0.0"
-    (moved / "bin" / "llama-speculative").write_text("#!/bin/sh")
-    with pytest.raises(NoInstallError, match=r"cannot be used: llama-speculative has 9 bytes") as caught:
-        install.find_install(moved / where)
-    assert "builds it again" in str(caught.value.hint)
-
-
-def test_a_damaged_build_on_path_is_not_used_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_build_that_is_named_or_on_path_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moved = tmp_path / "elsewhere"
     own_build("a").path.rename(moved)
     monkeypatch.setenv("PATH", f"{moved / 'bin'}:/usr/bin:/bin")
-    assert (install.find_install().origin, install.find_install().version) == ("PATH", "1.0.0")
+    places = (moved, moved / "bin", moved / "bin" / "llama-completion")
+    for named in (*places, None):
+        assert install.find_install(named).version == "1.0.0"
+    assert install.find_install().origin == "PATH"
     (moved / "bin" / "llama-speculative").write_text("#!/bin/sh")
-    with pytest.raises(NoInstallError, match="cannot be used: llama-speculative has 9 bytes"):
-        install.find_install()
+    for named in (*places, None):
+        with pytest.raises(NoInstallError, match=r"cannot be used: llama-speculative has 9 bytes") as caught:
+            install.find_install(named)
+        assert "builds it again" in str(caught.value.hint)
 
 
-@pytest.mark.usefixtures("no_path")
 def test_programs_that_no_longer_start_are_a_reason() -> None:
     built = own_build("a")
     for name in ("llama-completion", "llama-speculative", "llama-speculative-simple"):
@@ -227,20 +218,6 @@ def test_programs_that_no_longer_start_are_a_reason() -> None:
         install.find_install()
 
 
-@pytest.mark.usefixtures("no_path")
-def test_the_list_says_what_is_not_used_and_why() -> None:
-    built = own_build("a")
-    (built.bin / "llama-completion").write_text("")
-    installs, skipped = install.survey_installs()
-    text = table(installs, "text", skipped)
-    version = "of unknown version (llama-cpp-python 1.0.0)"
-    assert text.splitlines()[0] == f"{version}  cpu  (not used)  {built.path}"
-    assert "llama-completion has 0 bytes" in text
-    (row,) = json.loads(table(installs, "json", skipped))
-    assert row["skipped"].startswith("llama-completion has 0 bytes")
-    assert (row["path"], row["can"]) == (str(built.path), [])
-
-
 def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
     found = install.find_install(fakes.install(tmp_path / "llama"))
     assert table([found], "text") == (
@@ -248,19 +225,12 @@ def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
         "    can: plain, speculative, speculative-simple\n"
     )
     (row,) = json.loads(table([found], "json"))
-    assert (row["found"], row["can"], row["gpus"]) == (
-        "--llama",
-        ["plain", "speculative", "speculative-simple"],
-        [],
-    )
+    assert (row["found"], row["gpus"]) == ("--llama", [])
+    assert row["can"] == ["plain", "speculative", "speculative-simple"]
     assert json.loads(table([], "json")) == []
-
-
-def test_an_install_with_a_worker_program_can_use_workers(tmp_path: Path) -> None:
-    folder = fakes.install(tmp_path / "llama")
-    assert install.find_install(folder).has_rpc is None  # a --rpc in its help proves nothing
-    worker = fakes.script(folder / "ggml-rpc-server", "")
-    found = install.find_install(folder)
+    assert found.has_rpc is None  # a --rpc in its help proves nothing
+    worker = fakes.script(found.root / "ggml-rpc-server", "")
+    found = install.find_install(found.root)
     assert (found.has_rpc, found.worker) == (True, worker)
     assert "can: plain, speculative, speculative-simple, rpc\n" in table([found], "text")
     (row,) = json.loads(table([found], "json"))

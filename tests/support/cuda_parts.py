@@ -8,20 +8,20 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-CUBLAS = "13.1.0.3"
+RELEASE, CUBLAS = "13.0", "13.1.0.3"
 
 
-def nvcc(release: str = "13.0", architectures: str = "75 80 86 90 120") -> str:
+def nvcc(release: str = RELEASE, architectures: str = "75 80 86 90 120") -> str:
     """A compiler as a shell script."""
     listed = "; ".join(f"echo compute_{each}" for each in architectures.split())
     version = f"echo 'Cuda compilation tools, release {release}, V{release}.88'"
     return f'#!/bin/sh\ncase "$1" in\n--list-gpu-arch) {listed} ;;\n*) {version} ;;\nesac\n'
 
 
-def contents(release: str = "13.0", gcc: int = 99) -> Mapping[str, Mapping[str, str]]:
+def contents(gcc: int = 99) -> Mapping[str, Mapping[str, str]]:
     """What is in each wheel, by its name: paths below nvidia/cu13 and their text."""
     return {
-        "nvidia-cuda-nvcc": {"bin/nvcc": nvcc(release), "bin/nvcc.profile": "TOP = $(_HERE_)/.."},
+        "nvidia-cuda-nvcc": {"bin/nvcc": nvcc(), "bin/nvcc.profile": "TOP = $(_HERE_)/.."},
         "nvidia-nvvm": {"nvvm/bin/cicc": "cicc", "lib/libnvvm.so.4": "nvvm"},
         "nvidia-cuda-crt": {"include/crt/host_config.h": f"#if __GNUC__ > {gcc}\n#error\n#endif\n"},
         "nvidia-cuda-runtime": {
@@ -62,22 +62,22 @@ def _digest(text: str) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def version_of(name: str, release: str) -> str:
-    """The version that a wheel of a CUDA release has."""
-    return CUBLAS if name == "nvidia-cublas" else f"{release}.88"
+def version_of(name: str) -> str:
+    """The version that a wheel has."""
+    return CUBLAS if name == "nvidia-cublas" else f"{RELEASE}.88"
 
 
-def install(site: Path, release: str = "13.0", *, gcc: int = 99, without: str = "", **other: str) -> Path:
-    """Lay wheels out as pip does; ``other`` names another release for a wheel (its dashes as underscores)."""
-    for name, inside in contents(release, gcc).items():
-        version = other.get(name.replace("-", "_"), version_of(name, release))
+def install(site: Path, *, gcc: int = 99, without: str = "", **other: str) -> Path:
+    """Lay wheels out as pip does; ``other`` names another version for a wheel (its dashes as underscores)."""
+    for name, inside in contents(gcc).items():
+        version = other.get(name.replace("-", "_"), version_of(name))
         if name != without:
             for path, text in files(name, version, inside).items():
                 _write(site / path, text)
     return site
 
 
-def pack(folder: Path, release: str = "13.0") -> Path:
+def pack(folder: Path) -> Path:
     """Write wheels as files for pip, the meta-package that names them all among them."""
     folder.mkdir(parents=True)
     names = {
@@ -89,13 +89,13 @@ def pack(folder: Path, release: str = "13.0") -> Path:
         "cublas": "nvidia-cublas",
     }
     needs = "".join(
-        f"Provides-Extra: {extra}\nRequires-Dist: {name}=={version_of(name, release)}; extra == '{extra}'\n"
+        f"Provides-Extra: {extra}\nRequires-Dist: {name}=={version_of(name)}; extra == '{extra}'\n"
         for extra, name in names.items()
     )
-    needs += f"Requires-Dist: nvidia-cuda-nvrtc=={version_of('nvidia-cuda-nvrtc', release)}\n"
-    _zip(folder, "cuda-toolkit", f"{release}.3", files("cuda-toolkit", f"{release}.3", {}, needs))
-    for name, inside in contents(release).items():
-        version = version_of(name, release)
+    needs += f"Requires-Dist: nvidia-cuda-nvrtc=={version_of('nvidia-cuda-nvrtc')}\n"
+    _zip(folder, "cuda-toolkit", f"{RELEASE}.3", files("cuda-toolkit", f"{RELEASE}.3", {}, needs))
+    for name, inside in contents().items():
+        version = version_of(name)
         _zip(folder, name, version, files(name, version, inside))
     return folder
 

@@ -34,23 +34,16 @@ REQUIREMENTS = (
 )
 
 
-def write_tree(folder: Path, *, wrong: bool = False, knows: str = ARCHITECTURE) -> Path:
-    """Write a source tree of llama.cpp that has nothing but a fake converter.
-
-    Args:
-        folder: becomes the tree.
-        wrong: the converter changes values.
-        knows: the one architecture that the converter knows.
-    """
+def write_tree(folder: Path) -> Path:
+    """Write a source tree of llama.cpp that has nothing but a fake converter of one architecture."""
     for name in ("include", "conversion", "gguf-py", "requirements"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").touch()
     (folder / "CMakeLists.txt").write_text("project(fake)\n")
     (folder / "include" / "llama.h").touch()
-    (folder / "conversion" / "llama.py").write_text(f'NAMES = ["{knows}"]\n')
+    (folder / "conversion" / "llama.py").write_text(f'NAMES = ["{ARCHITECTURE}"]\n')
     (folder / "convert_hf_to_gguf.py").write_text(
-        f"import sys\nfrom tests.support import fake_converter\n"
-        f"fake_converter.convert(sys.argv[1:], wrong={wrong})\n"
+        "import sys\nfrom tests.support.fake_converter import convert\nconvert(sys.argv[1:])\n"
     )
     requirements = folder / "requirements"
     (requirements / "requirements-convert_hf_to_gguf.txt").write_text(REQUIREMENTS + "torch==2.11.0\n")
@@ -89,11 +82,11 @@ def calls(uv: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def write_head(folder: Path, *, mood: str = "", architecture: str = ARCHITECTURE) -> Path:
-    """Write a head in Hugging Face's format; ``mood`` is what the fake converter does with it."""
+def write_head(folder: Path) -> Path:
+    """Write a head in Hugging Face's format."""
     folder.mkdir(parents=True)
-    config = {"architectures": [architecture], "num_hidden_layers": 1, "draft_vocab_size": 64}
-    write_config(folder, config | {"mood": mood})
+    config = {"architectures": [ARCHITECTURE], "num_hidden_layers": 1, "draft_vocab_size": 64}
+    write_config(folder, config)
     write_weights(folder / "model.safetensors", {"fc.weight": np.zeros((4, 12), np.float32)})
     return folder
 
@@ -106,8 +99,11 @@ def write_target(folder: Path) -> Path:
     return folder
 
 
-def convert(argv: list[str], *, wrong: bool) -> None:
-    """Act as the converter: convert the specimen, or do what the mood of the head says."""
+def convert(argv: list[str], *, wrong: bool = False) -> None:
+    """Act as the converter: convert the specimen, if ``wrong`` with another value, or do what the mood says.
+
+    The mood is a key of the head's configuration.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     for name in ("--target-model-dir", "--outtype", "--model-name"):
