@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 UNKNOWN = "\0"
 """Begins the part of a word that only a shell could know; the reason follows, up to the next one."""
 
+
+def unknown(what: str) -> str:
+    """Return the mark of something that only a shell knows. Only its name is kept, never a command."""
+    is_name = what.startswith("$") or re.fullmatch("%.", what)  # the latter of a unit of systemd
+    return f"{UNKNOWN}{what if is_name else '$(…)'}{UNKNOWN}"
+
+
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DEFAULT = re.compile(r"([A-Za-z_]\w*)(?::?[-=])(.*)", re.DOTALL)
@@ -211,14 +218,14 @@ class _ShellReader:
     def _expand(self) -> list[str]:
         """Return what a variable, an array or a computation stands for."""
         if self.text[self.place] == "`":
-            return [self._unknown(self._until("`", self.place + 1))]
+            return [unknown(self._until("`", self.place + 1))]
         self.place += 1
         following = self.text[self.place : self.place + 1]
         if following == "(":
             computed = self._balanced("(", ")")
             if _PRODUCT.fullmatch(computed):
                 return [str(math.prod(map(int, re.findall(r"\d+", computed))))]
-            return ["." if computed.strip() == "pwd" else self._unknown(computed)]
+            return ["." if computed.strip() == "pwd" else unknown(computed)]
         if following == "{":
             return self._named(self._balanced("{", "}"))
         if match := _NAME.match(self.text, self.place):
@@ -226,7 +233,7 @@ class _ShellReader:
             return self._named(match[0])
         if following and following in "@*#?$!0123456789":
             self.place += 1
-            return [] if following in "@*" else [self._unknown(f"${following}")]
+            return [] if following in "@*" else [unknown(f"${following}")]
         return ["$"]
 
     def _named(self, expression: str) -> list[str]:
@@ -244,7 +251,7 @@ class _ShellReader:
             nested = _ShellReader(default[2], self.variables)
             nested._depth = self._depth + 1
             return ["".join(nested._read_word(stops="", splits=False))]
-        return [self._unknown(f"${name}")]
+        return [unknown(f"${name}")]
 
     def _until(self, end: str, start: int) -> str:
         stop = self.text.find(end, start)
@@ -260,8 +267,3 @@ class _ShellReader:
             if depth == 0:
                 break
         return self.text[start : self.place - 1]
-
-    @staticmethod
-    def _unknown(what: str) -> str:
-        """Return the mark of something that only a shell knows. Only its name is kept, never a command."""
-        return f"{UNKNOWN}{what if what.startswith('$') else '$(…)'}{UNKNOWN}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -92,6 +92,7 @@ def program_of_image(image: str) -> FoundProgram | None:
     return find_program([image])
 
 
+_SERVER = FoundProgram("llama-server", Program.SERVER, 0)
 _UNIT = re.compile(r"^\s*(?:ExecStart|Exec)\s*=", re.MULTILINE)
 _STATUS = re.compile(r"^\s*Process: \d+ ExecStart=", re.MULTILINE)  # of systemctl status
 _YAML = re.compile(r"^\s*(?:[\w\"'.${}/-]+\s*:(?:\s|$)|-\s)")
@@ -99,6 +100,7 @@ _SECTION = re.compile(r"^\s*\[([^\]\n]+)\]\s*$")
 _PRESET_VALUE = re.compile(r"^\s*([A-Za-z][\w-]*)\s*=\s*(.*?)\s*$")
 _VARIABLE_LINE = re.compile(r"^\s*(?:export\s+)?LLAMA_ARG_\w+=", re.MULTILINE)
 _COMPOSE_VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?::?([-+?])([^}]*))?\}|\$([A-Za-z_]\w*)")
+_UNIT_VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)\}")
 _MACRO = re.compile(r"\$\{([\w.-]+)\}")
 _SPECIFIER = re.compile(r"%(.)")
 _MOST_MACROS = 10  # one in another
@@ -247,12 +249,8 @@ def _of_unit(text: str) -> Iterator[FoundCommand]:
         key, separator, value = line.partition("=")
         if separator and not line.lstrip().startswith(("#", ";")):
             values.setdefault(key.strip(), []).append(value.strip())
-    variables: dict[str, str] = {}
-    for line in values.get("Environment", ()):
-        for word in _unit_words(line, {}):
-            name, separator, value = word.partition("=")
-            if separator:
-                variables[name] = value
+    assigned = (_unit_words(line, {}) for line in values.get("Environment", ()))
+    variables = _split_assignments(word for words in assigned for word in words)
     folder = _specifiers((values.get("WorkingDirectory") or [""])[-1]) or None
     mounts: dict[str, str] = {}
     for line in values.get("Volume", ()):
@@ -279,27 +277,26 @@ def _unit_words(line: str, variables: Mapping[str, str]) -> list[str]:
     for word in words:
         if alone := re.fullmatch(r"\$([A-Za-z_]\w*)", word):
             value = variables.get(alone[1])
-            found += [f"{shell.UNKNOWN}${alone[1]}{shell.UNKNOWN}"] if value is None else value.split()
-            continue
-        expanded = re.sub(
-            r"\$\$|\$\{([A-Za-z_]\w*)\}",
-            lambda match: (
-                "$"
-                if match[0] == "$$"
-                else variables.get(match[1], f"{shell.UNKNOWN}${match[1]}{shell.UNKNOWN}")
-            ),
-            word,
-        )
-        found.append(_specifiers(expanded))
+            found += [shell.unknown(word)] if value is None else value.split()
+        else:
+            expanded = _UNIT_VARIABLE.sub(
+                lambda match: variables.get(match[1], shell.unknown(f"${match[1]}")) if match[1] else "$",
+                word,
+            )
+            found.append(_specifiers(expanded))
     return found
+
+
+def _split_assignments(words: Iterable[str], separator: str = "=") -> dict[str, str]:
+    """Return the variables of words such as ``NAME=VALUE``; other words are left out."""
+    parts = (word.partition(separator) for word in words)
+    return {name: value for name, found, value in parts if found}
 
 
 def _specifiers(text: str) -> str:
     """Return a text of a unit with the home folder for %h and % for %%."""
     known = {"%": "%", "h": str(Path.home())}
-    return _SPECIFIER.sub(
-        lambda match: known.get(match[1], f"{shell.UNKNOWN}%{match[1]}{shell.UNKNOWN}"), text
-    )
+    return _SPECIFIER.sub(lambda match: known.get(match[1], shell.unknown(match[0])), text)
 
 
 def _of_yaml(text: str, folder: Path | None) -> Iterator[FoundCommand]:
@@ -396,7 +393,7 @@ def _interpolate(text: str) -> str:
         name, operator, default = match[1] or match[4], match[2], match[3]
         if name == "PWD":
             return "."
-        return default if operator == "-" else f"{shell.UNKNOWN}${name}{shell.UNKNOWN}"
+        return default if operator == "-" else shell.unknown(f"${name}")
 
     return _COMPOSE_VARIABLE.sub(expand, text)
 
@@ -430,22 +427,12 @@ def _of_preset(text: str) -> Iterator[FoundCommand]:
             words = shared if section[1] == "*" else sections.setdefault(section[1], [])
         elif (value := _PRESET_VALUE.match(line)) and value[1] != "version":
             words += words_of_setting(flag_of_key(value[1]), value[2])
-    program = FoundProgram("llama-server", Program.SERVER, 0)
     for name, own in sections.items():
-        yield FoundCommand(name=name, program=program, words=(*shared, *own))
+        yield FoundCommand(name=name, program=_SERVER, words=(*shared, *own))
 
 
 def _of_variables(text: str) -> Iterator[FoundCommand]:
     """Yield the command of a file of variables that llama-server reads."""
-    variables: dict[str, str] = {}
-    for line in text.splitlines():
-        for word in shell.split_words(re.sub(r"^\s*export\s+", "", line).replace("=", "\1", 1)):
-            name, separator, value = word.partition("\1")
-            if separator:
-                variables[name] = value
-    yield FoundCommand(
-        name="the variables",
-        program=FoundProgram("llama-server", Program.SERVER, 0),
-        words=(),
-        variables=variables,
-    )
+    lines = (re.sub(r"^\s*export\s+", "", line).replace("=", "\1", 1) for line in text.splitlines())
+    variables = _split_assignments((word for line in lines for word in shell.split_words(line)), "\1")
+    yield FoundCommand(name="the variables", program=_SERVER, words=(), variables=variables)

@@ -50,7 +50,7 @@ _TREE_MARKS = (b"llama_print_timings", b"llama_perf_print")  # older than the si
 _NAMES = (b"llama", b"ggml", b"common_", b"srv ")
 
 
-class _Timed(NamedTuple):
+class _RequestTime(NamedTuple):
     """The figures of one line of a request: of its prompt, or of its answer."""
 
     ms: float
@@ -207,12 +207,12 @@ def sample_requests(data: bytes, *, parts: bool = False) -> Sample | None:
         data: the server's log.
         parts: also accept acceptance without speeds, as people quote it; the status tells.
     """
-    prompts, answers = list[_Timed](), list[_Timed]()
+    prompts, answers = list[_RequestTime](), list[_RequestTime]()
     for request in _find_requests(data):  # up to hundreds of thousands of lines: this loop must be fast
         ms, tokens, tps = request.groups()
         if float(ms):  # a line with 0 ms, whose rate is infinite, tells nothing
             is_prompt = data.endswith(b"prompt ", 0, request.start())
-            (prompts if is_prompt else answers).append(_Timed(float(ms), int(tokens), float(tps)))
+            (prompts if is_prompt else answers).append(_RequestTime(float(ms), int(tokens), float(tps)))
     drafts = list(_REQUEST_DRAFT.finditer(data))
     if not answers and not (parts and drafts):
         return None
@@ -233,7 +233,7 @@ def sample_requests(data: bytes, *, parts: bool = False) -> Sample | None:
     return with_requests(sample, find_statistics(data), [line.tokens for line in answers], accepted)
 
 
-def _average_tps(lines: Sequence[_Timed]) -> float | None:
+def _average_tps(lines: Sequence[_RequestTime]) -> float | None:
     """Return tokens/s, averaged over time."""
     return sum(line.ms * line.tps for line in lines) / sum(line.ms for line in lines) if lines else None
 
