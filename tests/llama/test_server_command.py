@@ -20,26 +20,25 @@ from tests.support import fake_server, values
 from tests.support.fake_server import Behaviour, FakeServer
 from tests.support.fakes import recorded_install
 
-PLACE = (
-    "--host 127.0.0.1 --port 4711 --api-key-file K --parallel 1 --ctx-size 512 --threads 2 --threads-batch 2"
-)
+PLACE = "--host 127.0.0.1 --port 4711 --api-key-file K --parallel 1"
+SIZES = "--ctx-size 512 --threads 2 --threads-batch 2"
 DRAFTER = "--model-draft drafter.gguf -ngld 999 --threads-draft 2 --threads-batch-draft 2"
 LIMITS = "--draft-max 3 --draft-min 0 --draft-p-min 0"
 TODAYS_LIMITS = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0"
 AUTO = "--flash-attn auto --fit off"
-TODAY = f"{AUTO} --verbosity 4 --cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui"
-OLD = "--slots --metrics --no-webui"
+PAGE = "--slots --metrics --no-webui"
+TODAY = "--cache-ram 0 --slots --metrics --no-ui --no-log-prefix --no-log-timestamps --verbosity 4"
 SIMPLE = f"--spec-type draft-simple {DRAFTER} {TODAYS_LIMITS}"
 EXPECTED = {
-    ("0.3.16", True): f"{DRAFTER} --ctx-size-draft 512 {LIMITS} {OLD}",
-    ("0.3.20", True): f"{DRAFTER} --ctx-size-draft 512 {LIMITS} {AUTO} --cache-ram 0 {OLD}",
-    ("0.3.23", True): f"{DRAFTER} --ctx-size-draft 512 {TODAYS_LIMITS} {AUTO} --cache-ram 0 {OLD}",
-    ("0.3.24", True): f"{SIMPLE} {TODAY}",
-    ("0.3.36", True): f"{SIMPLE} {TODAY}",
-    ("0.2.63", False): "--metrics",
-    ("0.2.90", False): "--metrics",
-    ("0.3.2", False): "--slots --metrics",
-    ("0.3.36", False): TODAY,
+    ("0.3.16", True): (PAGE, f"{DRAFTER} --ctx-size-draft 512 {LIMITS}"),
+    ("0.3.20", True): (f"--cache-ram 0 {PAGE}", f"{DRAFTER} --ctx-size-draft 512 {LIMITS} {AUTO}"),
+    ("0.3.23", True): (f"--cache-ram 0 {PAGE}", f"{DRAFTER} --ctx-size-draft 512 {TODAYS_LIMITS} {AUTO}"),
+    ("0.3.24", True): (TODAY, f"{SIMPLE} {AUTO}"),
+    ("0.3.36", True): (TODAY, f"{SIMPLE} {AUTO}"),
+    ("0.2.63", False): ("--metrics", ""),
+    ("0.2.90", False): ("--metrics", ""),
+    ("0.3.2", False): ("--slots --metrics", ""),
+    ("0.3.36", False): (TODAY, AUTO),
 }
 SPEC = replace(
     values.spec(Role.DRAFTING, draft=3, path=Path("T")),
@@ -53,7 +52,8 @@ serve = functools.partial(commands.server_argv, port=4711, key_file=Path("K"), s
 def test_the_server_of_every_era(build: str, drafts: bool) -> None:
     words = serve(SPEC if drafts else PLAIN, recorded_install(build, "cuda"))
     name = "server" if build == "0.2.63" else "llama-server"
-    assert " ".join(words) == f"{name} --model T {PLACE} -ngl 45 {EXPECTED[build, drafts]}"
+    own, measured = EXPECTED[build, drafts]
+    assert " ".join(words) == f"{name} --model T {PLACE} {own} {SIZES} -ngl 45 {measured}".strip()
 
 
 def test_servers_alone_put_chats_into_a_template() -> None:
@@ -98,7 +98,7 @@ def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
 )
 def test_cache_types_and_batches_are_those_of_the_other_programs(build: str, flags: tuple[str, ...]) -> None:
     spec = values.with_caches(replace(SPEC, ubatch=4096), "q8_0")
-    text = " ".join(serve(spec, recorded_install(build)))
+    text = f"{' '.join(serve(spec, recorded_install(build)))} "
     assert all(f" {flag} " in text for flag in (*flags, "--batch-size 4096 --ubatch-size 4096"))
 
 

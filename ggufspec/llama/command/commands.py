@@ -48,7 +48,6 @@ def argv(
     else:
         arguments.add_flag("file", prompt_file)
     arguments.add_flag("n_predict", spec.n_predict)
-    add_context(arguments, spec)
     arguments.add_flag("temperature", f"{spec.sampling.temperature:g}")
     arguments.add_flag("top_k", spec.sampling.top_k)
     arguments.add_flag("top_p", f"{spec.sampling.top_p:g}")
@@ -56,12 +55,9 @@ def argv(
     arguments.add_flag("seed", spec.sampling.seed)
     for name, value in ({} if spec.request is None else spec.request.fields).items():
         arguments.require_flag(name, flag_value(value))
-    add_placement(arguments, spec, install)
-    add_drafting(arguments, spec, install, program=program)
-    add_fixed(arguments, spec, install)
     arguments.add_switches("--no-escape", "--no-conversation", "--no-display-prompt", "--simple-io")
-    arguments.add_switches("--no-log-prefix", "--no-log-timestamps")
-    add_runtime(arguments, spec)
+    _add_logging(arguments)
+    _add_measured(arguments, spec, install, program)
     return arguments.to_argv()
 
 
@@ -90,7 +86,7 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
     )
 
 
-def add_context(arguments: Arguments, spec: RunSpec) -> None:
+def _add_context(arguments: Arguments, spec: RunSpec) -> None:
     """Add the sizes of context and batches, and the threads."""
     arguments.add_flag("context", spec.context)
     batch = spec.runtime.batch
@@ -104,7 +100,7 @@ def add_context(arguments: Arguments, spec: RunSpec) -> None:
     arguments.add_flag("threads_batch", spec.threads)
 
 
-def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None:
+def _add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     """Add the placement of the model's layers, and the types of its caches.
 
     Raises:
@@ -160,25 +156,19 @@ def _add_devices(arguments: Arguments, offload: Offload) -> None:
     add_experts(arguments, offload.target.cpu_moe)
 
 
-def add_fixed(arguments: Arguments, spec: RunSpec, install: Install) -> None:
-    """Set values whose defaults differ between eras: flash attention, fitting to memory, log level.
+def _add_logging(arguments: Arguments) -> None:
+    """Let a program log lines as they are read, with what was offloaded."""
+    arguments.add_switches("--no-log-prefix", "--no-log-timestamps")
+    if arguments.options.mentions("--verbosity", "4: trace"):  # there, that is shown from level 4 on
+        arguments.add("--verbosity", "4")
+
+
+def _add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
+    """Set flash attention and fitting to memory, whose defaults differ between eras.
 
     Raises:
         GgufspecError: flash attention was requested, or a quantised cache, which needs it, and the program
             has none.
-    """
-    add_fitting(arguments, spec, install)
-    if arguments.options.mentions(
-        "--verbosity", "4: trace"
-    ):  # there, what was offloaded is shown from level 4 on
-        arguments.add("--verbosity", "4")
-
-
-def add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
-    """Set flash attention and fitting to memory, whose defaults differ between eras.
-
-    Raises:
-        GgufspecError: as for ``add_fixed``.
     """
     add_flash_attention(arguments, spec)
     if can_adjust(arguments.options) and spec.offload.fit is None:
@@ -233,19 +223,16 @@ def server_argv(
     arguments.add_flag("port", port)
     arguments.add_flag("key_file", key_file)
     arguments.add_flag("slots", spec.n_slots)
-    add_context(arguments, replace(spec, context=spec.context * spec.n_slots))  # slots share it evenly
     if spec.n_slots > 1:
         arguments.add_switches(_SEPARATE_CACHES)
-    add_placement(arguments, spec, install)
-    add_drafting(arguments, spec, install, program=Program.SERVER)
-    add_fixed(arguments, spec, install)
     arguments.add_flag("cache_ram", 0)  # each prompt is evaluated completely
-    arguments.add_switches("--slots", "--metrics", "--no-log-prefix", "--no-log-timestamps")
+    arguments.add_switches("--slots", "--metrics")
     page = arguments.options.first("--no-ui", "--no-webui")
     arguments.add(*([page] if page else []))
     if slots_dir is not None:
         arguments.add_flag("slots_dir", slots_dir)
-    add_runtime(arguments, spec, serves=True)
+    _add_logging(arguments)
+    _add_measured(arguments, spec, install, Program.SERVER, n_slots=spec.n_slots)
     return arguments.to_argv()
 
 
@@ -296,12 +283,14 @@ def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> t
     return arguments.to_argv()
 
 
-def _add_measured(arguments: Arguments, spec: RunSpec, install: Install, program: Program) -> None:
-    """Add what decides on the speed besides the model."""
-    add_context(arguments, spec)
-    add_placement(arguments, spec, install)
+def _add_measured(
+    arguments: Arguments, spec: RunSpec, install: Install, program: Program, *, n_slots: int = 1
+) -> None:
+    """Add what decides on the speed besides the model; slots share a server's context evenly."""
+    _add_context(arguments, replace(spec, context=spec.context * n_slots))
+    _add_placement(arguments, spec, install)
     add_drafting(arguments, spec, install, program=program)
-    add_fitting(arguments, spec, install)
+    _add_fitting(arguments, spec, install)
     add_runtime(arguments, spec, serves=program is Program.SERVER)
 
 

@@ -25,7 +25,7 @@ _SPEEDS = re.compile(r"\[ Prompt: (\d{1,9}\.\d) t/s \| Generation: (\d{1,9}\.\d)
 _LONGEST_TIMINGS = 2048  # bytes of the object; llama.cpp's has some 350
 # A quote within a JSON string is escaped: what a model writes cannot look like this in its own answer.
 _KEYS = (re.compile(rb'(?<!\\)"predicted_n" *:'), re.compile(rb"(?<!\\)'predicted_n' *:"))  # JSON, Python
-_PAIR = re.compile(rb"[\"'](\w{1,32})[\"'] *: *(-?\d[\d.eE+-]{0,30})")
+_PAIR = re.compile(rb"[\"'](\w{1,32})[\"'] *: *(-?\d{1,20}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?)(?![\w.+-])")
 _GOES_ON = re.compile(rb"[\"'](?:stop[\"'] *: *(?:false|False)|finish_reason[\"'] *: *(?:null|None))")
 _STREAM_END = b"[DONE]"  # of a stream in OpenAI's format
 
@@ -121,12 +121,7 @@ def _find_timings(data: bytes) -> Iterator[_AnswerTimings]:
         end = data.find(b"}", key.end(), key.end() + _LONGEST_TIMINGS) + 1
         if start < 0 or not end or b"}" in data[start : key.start()] or b"{" in data[key.end() : end]:
             continue  # cut, or not this flat object
-        figures = {}
-        for pair in _PAIR.finditer(data, start, end):
-            try:
-                figures[pair[1].decode()] = float(pair[2])
-            except ValueError:
-                continue
+        figures = {pair[1].decode(): float(pair[2]) for pair in _PAIR.finditer(data, start, end)}
         if "predicted_n" in figures:
             event = data[data.rfind(b"\n", 0, start) + 1 : (data.find(b"\n", end) + 1 or len(data))]
             yield _AnswerTimings(start, end, figures, _GOES_ON.search(event) is not None)
