@@ -161,9 +161,6 @@ DRAFT_THREADS_ALONE = _words(
     "-td --threads-draft --spec-draft-threads -tbd --threads-batch-draft --spec-draft-threads-batch"
 )
 DRAFT_THREADS = DRAFT_THREADS_ALONE | {"-tb", "--threads-batch"}
-GONE_OF_DRAFTING = _words(
-    "-ps --p-split -cd --ctx-size-draft --spec-draft-ctx-size --spec-replace --spec-draft-replace"
-)
 HF_FILE = frozenset({"-hff", "--hf-file"})
 FILES = frozenset({"--lora", "--control-vector"})
 """Flags that are passed on whose value is a file."""

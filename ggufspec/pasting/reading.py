@@ -464,7 +464,7 @@ _OF_FILES |= _spellings("target", "draft_model") - flags.ON_HUB
 _OF_DRAFTING = (
     flags.DRAFT_THREADS_ALONE
     | flags.PASSED_ON_DRAFTING
-    | flags.GONE_OF_DRAFTING
+    | (flags.GONE.keys() - {"--mmap", "--no-mmap", "--mlock"})  # these are of loading
     | _spellings(*_DRAFTING, "ngld", "draft_devices", "draft_cpu_moe", "cache_type_k_draft")
     | _spellings("cache_type_v_draft", "draft_backend_sampling", "synthetic_accept")
 )

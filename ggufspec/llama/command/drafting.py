@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Offload, Program, RunSpec
@@ -430,29 +430,17 @@ def _map_flags(method: Method) -> Mapping[str, tuple[str, ...]]:
 
 _SIZES = frozenset({"size_n", "size_m"})
 _SIZE_KEYS = {name: f"ngram_{name}" for name in ("size_n", "size_m")}
-_MAP_KEYS = {**_SIZE_KEYS, "min_hits": "ngram_min_hits"}
+_MAP = Lookup(size_n=12, size_m=48, used=_SIZES, keys={**_SIZE_KEYS, "min_hits": "ngram_min_hits"})
 
 LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     {
         # drops drafts shorter than the n-gram (common_ngram_simple_draft): γ < 12 drafts nothing
-        Method.NGRAM_SIMPLE: Lookup(
-            size_n=12,
-            size_m=48,
-            least=12,
-            used=_SIZES,
-            flags=_map_flags(Method.NGRAM_SIMPLE),
-            keys=_SIZE_KEYS,
-            learns=False,
+        Method.NGRAM_SIMPLE: replace(
+            _MAP, least=12, flags=_map_flags(Method.NGRAM_SIMPLE), keys=_SIZE_KEYS, learns=False
         ),
-        Method.NGRAM_MAP_K: Lookup(
-            size_n=12, size_m=48, used=_SIZES, flags=_map_flags(Method.NGRAM_MAP_K), keys=_MAP_KEYS
-        ),
-        Method.NGRAM_MAP_K4V: Lookup(
-            size_n=12,
-            size_m=48,
-            used=_SIZES | {"min_hits"},
-            flags=_map_flags(Method.NGRAM_MAP_K4V),
-            keys=_MAP_KEYS,
+        Method.NGRAM_MAP_K: replace(_MAP, flags=_map_flags(Method.NGRAM_MAP_K)),
+        Method.NGRAM_MAP_K4V: replace(
+            _MAP, used=_SIZES | {"min_hits"}, flags=_map_flags(Method.NGRAM_MAP_K4V)
         ),
         Method.NGRAM_MOD: Lookup(  # what llama.cpp's --spec-default sets
             size_n=24,
