@@ -107,31 +107,35 @@ def _llama(folder: Path, device: str) -> None:
 
 
 RTX = FakeGpu(name="RTX 4090", total_bytes=24 << 30, used_bytes=22 << 30)
+SMALL = FakeGpu(uuid="GPU-b", name="T400", total_bytes=2 << 30, used_bytes=0)
+AMD = "Vulkan0: AMD Radeon RX 7600 (8176 MiB, 2048 MiB free)"
+FOUND = "detected: RTX 4090, 2 GiB of 24 GiB free\n"
 
 
-def test_gpus_are_detected_by_nvidias_driver(
-    pair: tuple[str, ...], programs: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gpus", "device", "said", "same"),
+    [
+        ((RTX, SMALL), None, f"{FOUND}detected: T400, 2 GiB of 2 GiB free\n", ("--vram", "4G")),
+        ((RTX,), AMD, "detected: AMD Radeon RX 7600, 2 GiB of 7.98 GiB free\n", ("--vram", "2G")),
+        ((RTX,), "(none)", FOUND, ("--vram", "2G")),  # a llama.cpp without a GPU hides none
+        ((), "(none)", "", ()),
+    ],
+)
+def test_gpus_are_detected_by_llama_cpp_first_and_then_by_nvidias_driver(
+    pair: tuple[str, ...],
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: tuple[FakeGpu, ...],
+    device: str | None,
+    said: str,
+    same: tuple[str, ...],
 ) -> None:
-    small = FakeGpu(uuid="GPU-b", name="T400", total_bytes=2 << 30, used_bytes=0)
-    fake_nvml.install(monkeypatch, RTX, small)
-    result = _plan(*pair)
-    assert result.stdout.startswith(
-        "21 of 21 layers fit beside the drafter into 4 GiB with 1 GiB left free: "
-    )
-    assert result.stderr == (
-        "detected: RTX 4090, 2 GiB of 24 GiB free\ndetected: T400, 2 GiB of 2 GiB free\n"
-    )
-    assert result.stdout == _plan(*pair, "--vram", "4G").stdout
-
-
-def test_gpus_are_detected_by_llama_cpp_first(
-    pair: tuple[str, ...], programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_nvml.install(monkeypatch, RTX)
-    _llama(programs, "Vulkan0: AMD Radeon RX 7600 (8176 MiB, 2048 MiB free)")
+    if gpus:
+        fake_nvml.install(monkeypatch, *gpus)
+    if device is not None:
+        _llama(programs, device)
     result = _plan(*pair, "-o", "csv")
-    assert result.stderr == "detected: AMD Radeon RX 7600, 2 GiB of 7.98 GiB free\n"
-    assert result.stdout == _plan(*pair, "--vram", "2G", "-o", "csv").stdout
+    assert (result.stderr, result.stdout) == (said, _plan(*pair, *same, "-o", "csv").stdout)
 
 
 def test_what_the_user_says_of_the_gpu_counts(pair: tuple[str, ...], programs: Path) -> None:
@@ -139,15 +143,6 @@ def test_what_the_user_says_of_the_gpu_counts(pair: tuple[str, ...], programs: P
     result = _plan(*pair, "--vram", "24G")
     assert result.stderr == ""
     assert "into 24 GiB with" in result.stdout
-
-
-def test_a_llama_cpp_without_a_gpu_hides_none(
-    pair: tuple[str, ...], programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _llama(programs, "(none)")
-    assert _plan(*pair).stderr == ""
-    fake_nvml.install(monkeypatch, RTX)
-    assert _plan(*pair).stderr == "detected: RTX 4090, 2 GiB of 24 GiB free\n"
 
 
 def test_what_takes_less_fits_more(pair: tuple[str, ...]) -> None:
