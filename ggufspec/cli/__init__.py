@@ -133,14 +133,12 @@ class LazyGroup(click.Group):
 
 
 @click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTH}
+    cls=LazyGroup,
+    params=verbosity.options(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTH},
 )
 @click.version_option(package_name="ggufspec")
-@click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Print what is chosen, started and downloaded.")
-@click.option("--debug", is_flag=True, help="Print everything, including tracebacks.")
-@click.pass_context
-def cli(ctx: click.Context, /, **flags: bool) -> None:
+def cli() -> None:
     """Measure, tune and plan speculative decoding with llama.cpp.
 
     \b
@@ -148,9 +146,6 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
     ggufspec bench --ngl 45 --draft 3  measure target alone, drafter alone, and drafting
     ggufspec tune                      find the fastest way to run a pair of models
     """
-    for name, is_set in flags.items():
-        if is_set:
-            verbosity.raise_level(ctx, name)
 
 
 def _check_working_folder() -> None:

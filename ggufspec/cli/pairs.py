@@ -16,8 +16,8 @@ from ggufspec.cli.entry.output import (
     echo_rows,
     echo_sentence,
     echo_table,
-    iterate_with_progress,
 )
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import Options, PairsOptions, PromptsOptions
 from ggufspec.units import counted, format_bytes, format_rate
 
@@ -119,7 +119,7 @@ def _fit_pairs(
     """Yield how each pair fits; once the Hub cannot be reached, only the cache is asked."""
     from ggufspec.forecast import planning
 
-    for entry in iterate_with_progress([*entries.values()], lambda entry: entry.pair.name):
+    for entry in Terminal().each([*entries.values()], lambda entry: entry.pair.name):
         fit = planning.fit_pair(entry.pair, site, access)
         if fit.is_unreachable:
             access = replace(access, offline=True)
@@ -231,7 +231,7 @@ def _verify_pairs(entries: Mapping[str, catalog.CatalogueEntry], token: str | No
     access = hub.Access(token=token)
     rows = [
         _look_up(entry, access)
-        for entry in iterate_with_progress([*entries.values()], lambda entry: entry.pair.name)
+        for entry in Terminal().each([*entries.values()], lambda entry: entry.pair.name)
     ]
     if output == "json":
         echo_json(rows)

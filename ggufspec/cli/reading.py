@@ -13,7 +13,7 @@ import click
 
 from ggufspec import api, options
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.output import choose_columns, echo, emit, iterate_with_progress
+from ggufspec.cli.entry.output import choose_columns, echo, emit
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.errors import GgufspecError
 
@@ -166,7 +166,7 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
     prefixes = _prefixes([bench.meta.id for bench in stored]) if len(stored) > 1 else [""]
     undrawn = plot.Pictures(drawn={}, failures={})
     prefixed = [*zip(prefixes, stored, strict=True)]
-    for prefix, bench in iterate_with_progress(prefixed, lambda pair: pair[1].meta.id):
+    for prefix, bench in Terminal().each(prefixed, lambda pair: pair[1].meta.id):
         drawn = plot.drawn(bench, benches.load_forecasts(bench.folder))
         charts = {f"{prefix}{name}.{form}": picture.chart for name, picture in drawn.items()}
         pictures = plot.draw_pictures(charts, "png" if form == "png" else "svg")

@@ -487,7 +487,7 @@ class ProcessorOptions(Options, section="Processor"):
     )
     prio: tuple[int, ...] | None = option(
         "--prio",
-        kind=Axis("priorities", number=None, words=("-1", "0", "1", "2", "3"), value=int),
+        kind=Axis("priorities", least=-1, most=3),
         metavar="N",
         help="Priority of threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import ON_HUB, SUITES, Method
@@ -541,7 +541,6 @@ class Axis(Joined):
         words: accepted words.
         least: the smallest number.
         most: the largest number.
-        value: what a word stands for, where that is no text.
         placeholder: what stands for the values in the help; by default their name.
     """
 
@@ -553,13 +552,11 @@ class Axis(Joined):
         words: Sequence[str] = (),
         least: float = 0,
         most: float = MOST_LAYERS,
-        value: Callable[[str], Any] = str,
         placeholder: str | None = None,
     ) -> None:
         self.name = name
         self.placeholder = placeholder or name.upper()
         self._number, self._words, self._least, self._most = number, tuple(words), least, most
-        self._value = value
         self.stored_as = int if number is int and not words else str
 
     def parse(self, text: str) -> tuple[Any, ...]:
@@ -568,7 +565,7 @@ class Axis(Joined):
 
     def _values(self, text: str) -> Iterator[Any]:
         if text in self._words:
-            yield self._value(text)
+            yield text
             return
         if self._number is None:
             raise ValueError(f"{text!r} is not one of {', '.join(self._words)}")

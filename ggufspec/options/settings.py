@@ -36,14 +36,8 @@ KEYS: Mapping[str, Option] = {
 """The options that have a setting. A key has the name of its option."""
 
 _WORDS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 _TYPE_NAMES = {str: "text", int: "a whole number", bool: "true or false"}
 _LONGEST_NUMBER = 18  # digits

@@ -29,14 +29,7 @@ from ggufspec.domain import Request
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
 from ggufspec.prompts import bodies
-from ggufspec.prompts.suite import (
-    BadPromptError,
-    PromptEntry,
-    PromptSuite,
-    assemble,
-    build,
-    refuse_too_many,
-)
+from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build
 from ggufspec.units import format_bytes
 
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
@@ -107,7 +100,7 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
     masked: list[str] = []
     count = 0
     for where, number, row in rows:
-        refuse_too_many(path, count := count + 1)
+        count += 1
         try:
             asks = bodies.is_request(row)
             turns = [] if asks and "messages" in row else _turns(row)
@@ -130,12 +123,12 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
         )
 
 
-def _join_turns(entries: Iterable[PromptEntry]) -> list[PromptEntry]:
-    """Return entries, those as one conversation that each go on where the one before was asked.
+def _join_turns(entries: Iterable[PromptEntry]) -> Iterator[PromptEntry]:
+    """Yield entries, those as one conversation that each go on where the one before was asked.
 
     So an agent sends them: with each result, all messages so far.
     """
-    joined: list[PromptEntry] = []
+    joined: PromptEntry | None = None
     last: Request | None = None  # with all messages of the conversation
     for entry in entries:
         asked = entry.prompt.request
@@ -143,14 +136,14 @@ def _join_turns(entries: Iterable[PromptEntry]) -> list[PromptEntry]:
         if last is not None and asked is not None and asked == last.replace(messages=asked.messages):
             n_known = len(last.messages)
             later = asked.messages[n_known:] if asked.messages[:n_known] == last.messages else []
-        if later:
-            before = joined[-1].prompt
-            turns = (*before.followups, Request("{}").replace(messages=later))
-            joined[-1] = joined[-1]._replace(prompt=replace(before, followups=turns))
+        if joined is not None and later:
+            turns = (*joined.prompt.followups, Request("{}").replace(messages=later))
+            joined = joined._replace(prompt=replace(joined.prompt, followups=turns))
         else:
-            joined.append(entry)
+            yield from () if joined is None else (joined,)
+            joined = entry
         last = None if entry.prompt.followups else asked
-    return joined
+    yield from () if joined is None else (joined,)
 
 
 def _turns(row: Mapping[str, Any]) -> list[Any]:

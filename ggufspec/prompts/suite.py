@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,8 +124,11 @@ def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructi
     Raises:
         GgufspecError: there is no prompt to measure, an id is used twice, or there are too many.
     """
-    listed = list(entries)
-    refuse_too_many(path, len(listed))
+    listed = list(islice(entries, MOST_PROMPTS + 1))
+    if len(listed) > MOST_PROMPTS:
+        raise GgufspecError(
+            f"{path} has more than {MOST_PROMPTS:,} prompts", "keep only those that you want to measure"
+        )
     origins: dict[str, str] = {}
     for entry in listed:
         if entry.prompt.id in origins:
@@ -142,18 +146,6 @@ def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructi
         warmups=tuple(entry.prompt for entry in listed if entry.warmup),
         instructions=instructions,
     )
-
-
-def refuse_too_many(path: Path, count: int) -> None:
-    """Refuse a suite with too many prompts.
-
-    Raises:
-        GgufspecError: there are more than ``MOST_PROMPTS``.
-    """
-    if count > MOST_PROMPTS:
-        raise GgufspecError(
-            f"{path} has more than {MOST_PROMPTS:,} prompts", "keep only those that you want to measure"
-        )
 
 
 def check_text(value: object, noun: str) -> str:

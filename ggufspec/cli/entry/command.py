@@ -258,25 +258,17 @@ _OF_LLAMA_CPP = {
 """llama.cpp's spellings without an option of the same values -> the option of the same kind, and what to
 say."""
 
-_SIMILAR = 0.6  # of the letters; less is another word
-_AS_SIMILAR = 0.08  # less than the nearest one
-_MOST_SIMILAR = 3
-
 
 class _UnknownOption(click.NoSuchOption):
     """An unknown option; of those that are meant, whatever their spelling, the names here are suggested."""
 
     def __init__(self, name: str, options: Mapping[str, click.Parameter], ctx: click.Context | None) -> None:
-        from difflib import SequenceMatcher, get_close_matches
+        from difflib import get_close_matches
 
         super().__init__(name, ctx=ctx)
         begins = [other for other in options if name[1:2] != "-" and other.lower().startswith(name.lower())]
-        close = get_close_matches(name, options, _MOST_SIMILAR, _SIMILAR)
-        likeness = {other: SequenceMatcher(a=name, b=other).ratio() for other in close}
-        nearest = max(likeness.values(), default=0.0) - _AS_SIMILAR
-        similar = begins or [other for other, ratio in likeness.items() if ratio >= nearest]
         self._elsewhere = _name_elsewhere(name)
-        meant = () if self._elsewhere else similar
+        meant = () if self._elsewhere else begins or get_close_matches(name, options, n=1)
         self._meant = tuple(dict.fromkeys(_name_here(options[other], other) for other in meant))
         self._passed_on = "--args" in options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -53,6 +53,22 @@ def _start_bars(
         *columns, console=console, transient=transient, disable=not console.is_terminal
     ) as bars:
         yield bars
+
+
+def iterate_with_progress(items: Sequence[T], describe: Callable[[T], str]) -> Iterator[T]:
+    """Yield items under a progress bar with the time left. Meanwhile, print to standard error only.
+
+    Args:
+        items: the items, in order.
+        describe: returns the text beside the bar for an item.
+    """
+    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+    with _start_bars("{task.description}", *columns) as bars:
+        task = bars.add_task("", total=len(items))
+        for item in items:
+            bars.update(task, description=escape(one_line(describe(item))))
+            yield item
+            bars.advance(task)
 
 
 @contextmanager

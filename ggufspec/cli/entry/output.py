@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.choices import OutputFormat
 from ggufspec.errors import GgufspecError
-from ggufspec.harmless import harmless, one_line, to_json
+from ggufspec.harmless import harmless, to_json
 
 if TYPE_CHECKING:  # `--help` starts faster without it
     from pathlib import Path
@@ -174,30 +174,6 @@ def terminal_width() -> int | None:
 def echo_json(value: Any) -> None:
     """Print a value as indented JSON; control characters become escapes."""
     click.echo(to_json(value, indent=2))
-
-
-Item = TypeVar("Item")
-
-
-def iterate_with_progress(items: Sequence[Item], describe: Callable[[Item], str]) -> Iterator[Item]:
-    """Yield items under a progress bar with the time left. Meanwhile, print to standard error only.
-
-    Args:
-        items: the items, in order.
-        describe: returns the text beside the bar for an item.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=len(items))
-        for item in items:
-            bar.update(task, description=escape(one_line(describe(item))))
-            yield item
-            bar.advance(task)
 
 
 def default_output(out: Path | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.output import echo, echo_sentence, echo_table, iterate_with_progress
+from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
 from ggufspec.errors import ConsentNeededError
 from ggufspec.steps import Sink, finish
 from ggufspec.units import format_bytes
@@ -83,6 +83,8 @@ class Terminal(Sink):
 
     def each(self, items: Sequence[T], name: Callable[[T], str]) -> Iterable[T]:
         """Return the items under a bar with the time left."""
+        from ggufspec.cli.entry.drawing import iterate_with_progress
+
         return iterate_with_progress(items, name)
 
     def agree(self, question: str, needs: str, *, can_undo: bool = False) -> None:

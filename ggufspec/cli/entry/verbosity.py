@@ -34,28 +34,8 @@ def current(ctx: click.Context) -> Verbosity:
     return ctx.ensure_object(Verbosity)
 
 
-def raise_level(ctx: click.Context, flag: str) -> None:
-    """Apply one of the flags until the program ends.
-
-    Raises:
-        UsageError: --quiet contradicts another flag.
-    """
-    level = current(ctx)
-    if getattr(level, flag):
-        return
-    setattr(level, flag, True)
-    if level.quiet and (level.verbose or level.debug):
-        raise click.UsageError("--quiet contradicts --verbose and --debug", ctx)
-    root = ctx.find_root()
-    if flag == "quiet":
-        null = root.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
-        root.with_resource(contextlib.redirect_stderr(null))  # main() prints errors after this ends
-    else:
-        _log_to_stderr(root, debug=level.debug)
-
-
 def options() -> list[click.Option]:
-    """Return the options that every command shares."""
+    """Return the options that every command shares, and that may stand before its name, too."""
     return [
         _flag("Print only results and errors.", "-q", "--quiet"),
         _flag("Print what is chosen, started and downloaded.", "-v", "--verbose"),
@@ -68,9 +48,23 @@ def _flag(text: str, *names: str) -> click.Option:
 
 
 def _apply_flag(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    if value and not ctx.resilient_parsing:
-        assert param.name is not None
-        raise_level(ctx, param.name)
+    """Apply a flag until the program ends.
+
+    Raises:
+        UsageError: --quiet contradicts another flag.
+    """
+    level, flag = current(ctx), str(param.name)
+    if not value or ctx.resilient_parsing or getattr(level, flag):
+        return
+    setattr(level, flag, True)
+    if level.quiet and (level.verbose or level.debug):
+        raise click.UsageError("--quiet contradicts --verbose and --debug", ctx)
+    root = ctx.find_root()
+    if level.quiet:
+        null = root.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        root.with_resource(contextlib.redirect_stderr(null))  # main() prints errors after this ends
+    else:
+        _log_to_stderr(root, debug=level.debug)
 
 
 def _log_to_stderr(root: click.Context, *, debug: bool) -> None:
