@@ -93,7 +93,7 @@ PAIR = f'{PATH}drafter = {{ path = "d" }}\n'
         (f"{PATH}gamma = 3", "it has gamma or p_min, but nothing that drafts"),
         (f"{PAIR}gamma = 0", "Expected `int` >= 1 - at `$.gamma`"),
         (f"{PAIR}gamma = 65", "Expected `int` <= 64 - at `$.gamma`"),
-        (f"{PAIR}p_min = 'high'", "Expected `float`, got `str` - at `$.p_min`"),
+        (f"{PAIR}p_min = 'high'", "Expected `float | null`, got `str` - at `$.p_min`"),
         ('target = { path = "~nosuchuser/a.gguf" }', "in the home folder of a user who does not exist here"),
         ("target = { path = 5 }", "Expected `str | null`, got `int` - at `$.target.path`"),
         ('target = { path = "a\\u0000" }', "Expected `str` matching regex '^[^\\\\0]+\\\\Z'"),
