@@ -70,9 +70,9 @@ def mean_over_prompts(rates: Mapping[str, float]) -> Estimate:
     return Estimate.around_log(mean, half)
 
 
-def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """Return the two-sided quantile of Student's t, for any positive degrees of freedom."""
-    return t_quantile((1 - confidence) / 2, degrees)
+def quantile(degrees: float) -> float:
+    """Return the two-sided 95 % quantile of Student's t, for any positive degrees of freedom."""
+    return t_quantile(ERROR / 2, degrees)
 
 
 def preload() -> None:

@@ -288,12 +288,12 @@ def test_drafts_from_the_text_cost_no_drafter() -> None:
 
 
 def test_equal_slots_take_a_round_of_one_step() -> None:
-    """Two slots that draft 2: 2 steps of the drafter, 6 tokens verified and read, 2 × 2 tokens chosen."""
+    """Two slots that draft 2: 2 steps of the drafter, 6 tokens verified and read, 2 tokens chosen."""
     costs = ServerCosts(_curve(fixed={"overhead_s": 5.0, "choose_s": 0.5}))
-    step_s = concurrency.equal_round_seconds(costs, users=2, n_max=2, accepted=1, depth=0)
+    step_s = concurrency.equal_round_seconds(costs, users=2, n_max=2, depth=0)
     assert step_s.draft_s == pytest.approx(2 * (1 + 0.2 + 0.4) + (1 + 0.6))
-    assert (step_s.verify_s, step_s.choose_s, step_s.rest_s) == pytest.approx((16.0, 2.0, 5.0))
-    alone_s = concurrency.equal_round_seconds(costs, users=2, n_max=0, accepted=0, depth=0, drafts=False)
+    assert (step_s.verify_s, step_s.choose_s, step_s.rest_s) == pytest.approx((16.0, 1.0, 5.0))
+    alone_s = concurrency.equal_round_seconds(costs, users=2, n_max=0, depth=0, drafts=False)
     assert alone_s.total_s == pytest.approx(12 + 1)
 
 

@@ -282,26 +282,17 @@ def step_seconds(
 
 
 def equal_round_seconds(
-    costs: ServerCosts,
-    *,
-    users: int,
-    n_max: int,
-    accepted: float,
-    depth: float,
-    drafts: bool = True,
-    ubatch: int = UBATCH,
+    costs: ServerCosts, *, users: int, n_max: int, depth: float, drafts: bool = True
 ) -> StepSeconds:
-    """Return what a step costs in which all slots have as many tokens before it, and draft as many.
+    """Return what a step costs whose slots have as many tokens before it, draft as many and accept none.
 
     Args:
         costs: what passes cost.
         users: slots, all of which generate.
         n_max: tokens that each drafts; 0 for a token of each without drafting.
-        accepted: tokens that each accepts.
         depth: tokens in each context.
         drafts: whether a drafter is loaded.
-        ubatch: tokens of a pass (``-ub``).
     """
-    parts = [*split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=ubatch)]
-    rounds = dict.fromkeys(range(users), TraceStep(0, 1.0, n_max, accepted, n_max))
+    parts = [*split_batch([SlotRows(slot, n_max + 1) for slot in range(users)])]
+    rounds = dict.fromkeys(range(users), TraceStep(0, 1.0, n_max, 0, n_max))
     return step_seconds(rounds, parts, dict.fromkeys(range(users), depth), costs, drafts=drafts)

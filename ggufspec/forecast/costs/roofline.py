@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ggufspec.forecast.costs.curve import CostCurve, MeasuredOn, Point
+from ggufspec.forecast.costs.curve import CostCurve, Point
 from ggufspec.forecast.costs.experts import needed_share
 from ggufspec.stats import Estimate
 from ggufspec.units import parse_quantity
@@ -179,10 +179,9 @@ def roofline_of_parts(
     target: Sequence[ModelPart],
     drafter: Sequence[ModelPart] | None,
     *,
-    most_tokens: int = 17,
-    depths: Sequence[int] = (0,),
+    most_tokens: int,
+    depths: Sequence[int],
     overhead_s: float = 0.0,
-    measured_on: MeasuredOn | None = None,
 ) -> CostCurve:
     """Return the curve that follows from headers and the devices' peaks.
 
@@ -192,7 +191,6 @@ def roofline_of_parts(
         most_tokens: the largest batch, γ + 1.
         depths: tokens in the context before a batch.
         overhead_s: seconds per round besides.
-        measured_on: what to say that the curve is of.
     """
 
     def point(tokens: int, depth: int, seconds: float) -> Point:
@@ -207,7 +205,6 @@ def roofline_of_parts(
         draft=tuple(point(1, depth, step_seconds(drafter, depth)) for depth in depths) if drafter else (),
         absorb=batches(drafter) if drafter else (),
         overhead_s=Estimate.around(overhead_s),
-        measured_on=measured_on,
     )
 
 

@@ -195,8 +195,8 @@ def _shared_s(curve: CostCurve, n_max: int, depth: float, users: int) -> tuple[f
     if users * (n_max + 1) > curve.most_tokens:
         raise ValueError(f"no cost is known for {users} drafts of {n_max} tokens at once")
     costs = ServerCosts(curve)
-    alone = equal_round_seconds(costs, users=users, n_max=0, accepted=0, depth=depth, drafts=False)
-    drafting = equal_round_seconds(costs, users=users, n_max=n_max, accepted=0, depth=depth)
+    alone = equal_round_seconds(costs, users=users, n_max=0, depth=depth, drafts=False)
+    drafting = equal_round_seconds(costs, users=users, n_max=n_max, depth=depth)
     return alone.verify_s, drafting.verify_s, drafting.draft_s
 
 

@@ -26,10 +26,8 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _LEAST_DEPTH = 256
 
 
-def shape(
-    card: ModelCard, *, depth: int, caches: CacheTypes = F16, experts: ExpertUse | None = None
-) -> Shape:
-    """Return a model's shape.
+def shape(card: ModelCard, *, depth: int) -> Shape:
+    """Return a model's shape, with caches in F16.
 
     Embeddings are looked up, not read, unless they serve for the output, too. Layers with a sliding window
     keep no more than it: what a token of the context adds is the mean at this depth. Layers for MTP that are
@@ -38,11 +36,8 @@ def shape(
     Args:
         card: the model.
         depth: tokens in the context.
-        caches: the types of its caches.
-        experts: how many experts batches need, where that was traced.
     """
-    settings = _settings(depth, caches)
-    return _shape_of(card, _read_tensors(card), _layers(card), settings, experts, visits=0)
+    return _shape_of(card, _read_tensors(card), _layers(card), _settings(depth, F16), None, visits=0)
 
 
 def shapes_by_device(
@@ -50,8 +45,8 @@ def shapes_by_device(
     distribution: Distribution,
     *,
     depth: int,
-    caches: CacheTypes = F16,
-    experts: ExpertUse | None = None,
+    caches: CacheTypes,
+    experts: ExpertUse | None,
 ) -> dict[int | None, Shape]:
     """Return the shape of what each device evaluates; a GPU's number, or None for the host, is the key.
 
