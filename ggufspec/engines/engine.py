@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import statistics
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from ggufspec import errors
 from ggufspec.domain import ENGINES, OWN_PROCESSES, Program, RunSpec, Sample, Status
+from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import workers
 
@@ -253,6 +254,29 @@ class Pool(Generic[K, P]):
                 closing = [executor.submit(process.close) for process in ending]
             for closed in closing:
                 closed.result()
+
+
+@dataclass(kw_only=True)
+class LoadingEngine(Engine, Generic[P]):
+    """An engine that keeps up to ``capacity`` processes with loaded models.
+
+    With ``per_arm``, each arm has one of its own.
+    """
+
+    install: Install
+    name: str
+    capacity: int | None = None
+    timeout_s: float | None = None  # for a load, and for a run
+    per_arm: bool = False
+    _pool: Pool[Hashable, P] = field(init=False)
+    _load_numbers: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self._pool = Pool(capacity=self.capacity)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._pool.clear()
 
 
 def read_log(log: bytes, program: Program) -> Sample:

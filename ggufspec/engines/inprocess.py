@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +28,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.engines import rereading
-from ggufspec.engines.engine import Engine, Measurement, Pool, as_drafter, program_for, with_placement
+from ggufspec.engines.engine import LoadingEngine, Measurement, as_drafter, program_for, with_placement
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
 from ggufspec.engines.library.messages import (
     DEFAULT_LIMITS,
@@ -61,26 +60,16 @@ _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 
 
 @dataclass(kw_only=True)
-class InprocessEngine(Engine):
-    """Keeps up to ``capacity`` workers, one for each target and way to load it.
+class InprocessEngine(LoadingEngine[HostedWorker]):
+    """Keeps workers, one for each target and way to load it.
 
-    With ``per_arm``, each arm has a worker of its own. With ``with_mtp``, targets are loaded with their
-    layers for MTP, so that these can be traced.
+    With ``with_mtp``, targets are loaded with their layers for MTP, so that these can be traced.
     """
 
-    install: Install
     name: str = "inprocess"
-    capacity: int | None = None
-    timeout_s: float | None = None  # for a load, and for a run
     command: tuple[str, ...] = WORKER
-    per_arm: bool = False
     with_mtp: bool = False
-    _workers: Pool[Hashable, HostedWorker] = field(init=False)
-    _worker_numbers: Iterator[int] = field(default_factory=count)
     _checked: Path | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self._workers = Pool(capacity=self.capacity)
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return a command that makes the same run in a separate worker and prints its record."""
@@ -93,10 +82,6 @@ class InprocessEngine(Engine):
     def load_key(self, spec: RunSpec) -> Hashable:
         """Return how the pair's target is loaded, as one worker serves all its drafters, or else the arm."""
         return replace(spec, prompt=NO_PROMPT) if self.per_arm else self._target(spec)
-
-    def close(self) -> None:
-        """End all workers."""
-        self._workers.clear()
 
     def start_worker(self, spec: RunSpec) -> None:
         """Start the worker of a run, and return before it is ready; without this, the first request does.
@@ -118,7 +103,7 @@ class InprocessEngine(Engine):
             loads = self._target(spec), self._drafters(spec, drafters)
             return worker.prepare(*loads, spec.threads, self.timeout_s) or 0.0
         finally:
-            self._workers.drop_unusable(key)
+            self._pool.drop_unusable(key)
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once, in the target's worker, which is started first if necessary."""
@@ -266,7 +251,7 @@ class InprocessEngine(Engine):
                 exchange.drafter_load = next((as_drafter(load) for load in loads if load is not None), None)
                 exchange.log = worker.read_log()
         finally:  # also when Ctrl-C ends the wait
-            self._workers.drop_unusable(key)
+            self._pool.drop_unusable(key)
         return exchange
 
     def _worker(self, key: Hashable, spec: RunSpec) -> HostedWorker:
@@ -276,12 +261,12 @@ class InprocessEngine(Engine):
             Failure: it cannot be started, or a worker on another machine does not answer.
         """
         command = (*self.command, *format_library(self._library()))
-        worker = self._workers.get(key)
+        worker = self._pool.get(key)
         if worker is None:
-            self._workers.make_room()
+            self._pool.make_room()
             workers.require_workers(spec)
-            worker = start(command, number=next(self._worker_numbers))
-            self._workers.put(key, worker)
+            worker = start(command, number=next(self._load_numbers))
+            self._pool.put(key, worker)
         return worker
 
     def _library(self) -> Path:

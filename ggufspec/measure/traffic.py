@@ -13,7 +13,7 @@ from ggufspec.llama.command import LEARNING_METHODS
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import Recording
-from ggufspec.serving import plan_replay, plan_traffic
+from ggufspec.serving import plan_traffic
 from ggufspec.units import counted, format_duration
 
 PROMPT = Prompt(id="traffic", text="")
@@ -77,12 +77,13 @@ def plan_traffics(
     if recording is not None:
         lengths = [recorded.answer_tokens or request.n_predict for recorded in recording.requests]
         for users in request.users:
-            yield plan_replay(
-                sent[0],
-                users,
-                arrivals=[recorded.at_s for recorded in recording.requests],
-                answer_tokens=[min(length, request.n_predict) for length in lengths],
+            yield Traffic(
+                users=users,
+                prompts=tuple(sent[0]),
+                n_requests=len(sent[0]),
                 service_level=request.slo,
+                arrivals=tuple(recorded.at_s for recorded in recording.requests),
+                answer_tokens=tuple(min(length, request.n_predict) for length in lengths),
             )
         return
     rates = request.rate or (None,)  # None: users wait for their answers

@@ -9,7 +9,6 @@ from ggufspec.serving.client import (
     UserReply,
     arrival_times,
     count_requests,
-    plan_replay,
     plan_traffic,
     run_in_loop,
     take_event,

@@ -85,33 +85,6 @@ def count_requests(prompts: int, users: int, *, least: int = 0) -> int:
     return -(-max(REQUESTS_PER_USER * users, least) // prompts) * prompts
 
 
-def plan_replay(
-    prompts: Sequence[Prompt],
-    users: int,
-    *,
-    arrivals: Sequence[float],
-    answer_tokens: Sequence[int],
-    service_level: ServiceLevel | None = None,
-) -> Traffic:
-    """Return recorded requests, each of which is sent once, when it arrived.
-
-    Args:
-        prompts: by their arrival.
-        users: slots of the server, or how many requests it is expected to answer at once.
-        arrivals: seconds from the first request to each.
-        answer_tokens: the most tokens of each answer.
-        service_level: which requests count as good.
-    """
-    return Traffic(
-        users=users,
-        prompts=tuple(prompts),
-        n_requests=len(prompts),
-        service_level=service_level,
-        arrivals=tuple(arrivals),
-        answer_tokens=tuple(answer_tokens),
-    )
-
-
 def arrival_times(rate: float, *, seed: int) -> Iterator[float]:
     """Yield, without end, when requests arrive: seconds of a Poisson process that the seed fixes.
 

@@ -95,7 +95,7 @@ def _traced(engine: InprocessEngine, name: str, *, writing: tuple[int, int] | No
 
 
 def _pid(engine: InprocessEngine) -> int:
-    (hosted,) = engine._workers._held.values()
+    (hosted,) = engine._pool._held.values()
     return hosted.pid
 
 

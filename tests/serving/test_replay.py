@@ -267,11 +267,10 @@ def test_conversations_precede_prompts(tmp_path: Path, depth: int, before: list[
 
 
 def test_recorded_requests_arrive_once_and_in_time() -> None:
-    texts = [Prompt(id=str(number), text="") for number in range(5)]
-    sent = serving.plan_replay(texts, 2, arrivals=[0, 1, 2, 3, 8], answer_tokens=[4] * 5)
-    assert (sent.n_requests, sent.is_open, sent.mean_rate) == (5, True, 0.5)
-    assert sent.tokens_of(99) == (4,) * 5
-    assert Traffic(users=1, prompts=tuple(texts)).tokens_of(99) == (99,) * 5
+    alike = Traffic(users=2, prompts=tuple(Prompt(id=str(number), text="") for number in range(5)))
+    sent = replace(alike, arrivals=(0, 1, 2, 3, 8), answer_tokens=(4,) * 5)
+    assert (sent.is_open, sent.mean_rate, sent.tokens_of(99)) == (True, 0.5, (4,) * 5)
+    assert alike.tokens_of(99) == (99,) * 5
 
 
 def _rows(n: int, **fields: Any) -> list[dict[str, Any]]:

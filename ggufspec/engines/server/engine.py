@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import TextIO
 
@@ -25,7 +24,7 @@ from ggufspec.domain import (
     Status,
     Traffic,
 )
-from ggufspec.engines.engine import Engine, Measurement, Pool, read_log, with_placement
+from ggufspec.engines.engine import LoadingEngine, Measurement, read_log, with_placement
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import (
     Capabilities,
@@ -37,7 +36,6 @@ from ggufspec.engines.server.capabilities import (
 )
 from ggufspec.engines.server.response import body, note, send
 from ggufspec.llama.command import LEARNING_METHODS, type_name
-from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.server import Server, endpoints, readable_argv, start
 
@@ -107,29 +105,19 @@ def load_of(spec: RunSpec) -> RunSpec:
 
 
 @dataclass(kw_only=True)
-class ServerEngine(Engine):
-    """Keeps up to ``capacity`` servers, one for each set of models and settings that must be loaded.
+class ServerEngine(LoadingEngine[LoadedServer]):
+    """Keeps servers, one for each set of models and settings that must be loaded.
 
     If a build takes the draft size from each request, one server is used for every draft size and for the
-    target alone. That is known only after the first load with a drafter, so ``load_key`` changes then. With
-    ``per_arm``, each arm has a server of its own.
+    target alone. That is known only after the first load with a drafter, so ``load_key`` changes then.
 
     N-gram methods have no settings per request, and all but ``ngram-simple`` keep what they saw in earlier
     requests, so each of their runs loads a new server (see ``LEARNING_METHODS``), and each conversation one.
     """
 
-    install: Install
     name: str = "server"
-    capacity: int | None = None
-    timeout_s: float | None = None  # for a load, and for a request
-    per_arm: bool = False
-    _pool: Pool[Hashable, LoadedServer] = field(init=False)
     _families: set[RunSpec] = field(default_factory=set)  # loads that are used for every draft size
     _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
-    _load_numbers: Iterator[int] = field(default_factory=count)
-
-    def __post_init__(self) -> None:
-        self._pool = Pool(capacity=self.capacity)
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the server's command; PORT, KEY_FILE and SLOTS change with each start."""
@@ -147,10 +135,6 @@ class ServerEngine(Engine):
             return host if host is not None and self._pool.holds(host) else load
         family = replace(load, drafting=None)
         return family if family in self._families else load
-
-    def close(self) -> None:
-        """End all servers."""
-        self._pool.clear()
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Send one request to a server, which is loaded first if necessary."""
