@@ -235,38 +235,3 @@ def figures(answer: ChatAnswer) -> list[str]:
         words.append(f"first in {format_duration(sample.ttft_s)}")
     ended = _ENDED[answer.ending]
     return [*words, *([ended] if ended else [])]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Total:
-    """All answers with one role and γ; rates are ratios of sums."""
-
-    role: Role
-    draft_size: int | None
-    answers: int
-    tokens: int
-    tps: float | None
-    accept_rate: float | None
-    tokens_per_round: float | None
-
-
-def totals(conversation: Conversation) -> Iterator[Total]:
-    """Yield the totals of each role and draft size."""
-    samples_by_arm: dict[tuple[Role, int | None], list[Sample]] = {}
-    for _, answer in conversation.answers:
-        samples_by_arm.setdefault((answer.role, answer.sample.n_draft), []).append(answer.sample)
-    for (role, size), samples in samples_by_arm.items():
-        decoded = sum(sample.decoded or 0 for sample in samples)
-        seconds = sum(sample.gen_s or 0.0 for sample in samples)
-        drafted = sum(sample.n_drafted or 0 for sample in samples)
-        accepted = sum(sample.n_accepted or 0 for sample in samples)
-        rounds = sum(sample.n_rounds or 0 for sample in samples)
-        yield Total(
-            role=role,
-            draft_size=size,
-            answers=len(samples),
-            tokens=sum(sample.gen_tokens or 0 for sample in samples),
-            tps=decoded / seconds if seconds > 0 and decoded > 0 else None,
-            accept_rate=accepted / drafted if drafted else None,
-            tokens_per_round=decoded / rounds if rounds and size else None,
-        )

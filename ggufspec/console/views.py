@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from types import TracebackType
@@ -32,10 +32,9 @@ from ggufspec.console.conversation import (
     figures,
     progress,
     read_answer,
-    totals,
 )
 from ggufspec.console.talk import Talk
-from ggufspec.domain import Role
+from ggufspec.domain import Role, Sample
 from ggufspec.engines.server import Span, Stream
 from ggufspec.harmless import harmless, markdown, to_json
 from ggufspec.units import format_duration, format_number, format_rate
@@ -114,8 +113,7 @@ def comparison(compared: AnswerComparison, console: Console) -> RenderableType:
     table.add_column("", style=_ASIDE, no_wrap=True)
     answers = compared.answers
     for answer in answers:
-        size = f" γ={answer.sample.n_draft}" if answer.sample.n_draft else ""
-        table.add_column(f"{NAMES[answer.role]}{size}", ratio=1, overflow="fold")
+        table.add_column(_arm(answer), ratio=1, overflow="fold")
     samples = [answer.sample for answer in answers]
     table.add_row("", *(_trimmed(mark_tokens(answer.spans, console)) for answer in answers))
     table.add_section()
@@ -141,23 +139,44 @@ def _trimmed(text: Text) -> Text:
     return text[begin : len(text.plain.rstrip())] if text.plain.strip() else Text()
 
 
+_TOTALS = ("", "answers", "tokens", "tokens/s", "accepted", "tokens/round")
+
+
+def total_rows(conversation: Conversation) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of ``_TOTALS`` for all answers with one role and γ; rates are ratios of sums."""
+    samples_by_arm: dict[str, list[Sample]] = {}
+    for _, answer in conversation.answers:
+        samples_by_arm.setdefault(_arm(answer), []).append(answer.sample)
+    for arm, samples in samples_by_arm.items():
+        decoded = sum(sample.decoded or 0 for sample in samples)
+        seconds = sum(sample.gen_s or 0.0 for sample in samples)
+        drafted = sum(sample.n_drafted or 0 for sample in samples)
+        accepted = sum(sample.n_accepted or 0 for sample in samples)
+        rounds = sum(sample.n_rounds or 0 for sample in samples)
+        yield (
+            arm,
+            str(len(samples)),
+            str(sum(sample.gen_tokens or 0 for sample in samples)),
+            format_rate(decoded / seconds) if seconds > 0 and decoded > 0 else "",
+            f"{accepted / drafted:.0%}" if drafted else "",
+            f"{decoded / rounds:.2f}" if rounds and samples[0].n_draft else "",
+        )
+
+
+def _arm(answer: ChatAnswer) -> str:
+    return NAMES[answer.role] + (f" γ={answer.sample.n_draft}" if answer.sample.n_draft else "")
+
+
 def stats(conversation: Conversation) -> RenderableType:
     """Return the measurements so far as a table."""
-    rows = list(totals(conversation))
+    rows = list(total_rows(conversation))
     if not rows:
         return Text("nothing has been measured yet", style=_ASIDE)
     table = Table()
-    for name in ("", "answers", "tokens", "tokens/s", "accepted", "tokens/round"):
+    for name in _TOTALS:
         table.add_column(name, justify="right" if name else "left")
     for row in rows:
-        table.add_row(
-            NAMES[row.role] + (f" γ={row.draft_size}" if row.draft_size else ""),
-            str(row.answers),
-            str(row.tokens),
-            format_rate(row.tps) if row.tps else "",
-            "" if row.accept_rate is None else f"{row.accept_rate:.0%}",
-            "" if row.tokens_per_round is None else f"{row.tokens_per_round:.2f}",
-        )
+        table.add_row(*row)
     return table
 
 
@@ -184,6 +203,11 @@ def help_text(console: Console) -> RenderableType:
 
 
 SCHEMA = 1
+_MEASURED = (
+    *("gen_tokens", "gen_s", "decode_tps", "n_drafted", "n_accepted", "accept_rate", "prompt_tokens"),
+    "ttft_s",
+)
+"""Fields of a sample in a transcript for programs."""
 _COLUMNS = ("who", "sampler", "tokens", "tokens/s", "accepted", "first token", "ended")
 _FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
 
@@ -228,22 +252,14 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
 
 def answer_to_json(answer: ChatAnswer) -> dict[str, Any]:
     """Return an answer as JSON, with the field names of stored results."""
-    sample = answer.sample
     return {
         "role": answer.role.value,
         "text": answer.text,
         "ending": answer.ending.value,
         "spans": [span._asdict() for span in answer.spans],
-        "gen_tokens": sample.gen_tokens,
-        "gen_s": sample.gen_s,
-        "decode_tps": sample.decode_tps,
-        "draft": sample.n_draft,
-        "n_drafted": sample.n_drafted,
-        "n_accepted": sample.n_accepted,
-        "accept_rate": sample.accept_rate,
-        "prompt_tokens": sample.prompt_tokens,
+        **{name: getattr(answer.sample, name) for name in _MEASURED},
+        "draft": answer.sample.n_draft,
         "cached_tokens": answer.cached_tokens,
-        "ttft_s": sample.ttft_s,
         "wall_s": answer.wall_s,
     }
 

@@ -36,7 +36,6 @@ from ggufspec.console.conversation import (
     apply_command,
     figures,
     read_answer,
-    totals,
 )
 from ggufspec.domain import Failure, Program, Role, Sample, Sampling, Status
 from ggufspec.engines.server.streaming import AnswerEnd, DraftMarker, Span, Stream, StreamingEngine
@@ -217,13 +216,10 @@ def test_a_comparison_says_whose_text_it_is() -> None:
 
 def test_totals_are_those_of_all_answers_of_a_kind() -> None:
     conversation = _said(("a", "b"), ("c", "d")).add(_compared("e", "e"))
-    drafting, target = totals(conversation)
-    assert (drafting.role, drafting.draft_size) == (Role.DRAFTING, 3)
-    assert (drafting.answers, drafting.tokens) == (3, 33)
-    assert drafting.tps == pytest.approx(50)
-    assert (drafting.accept_rate, drafting.tokens_per_round) == (0.75, 2.5)
-    assert (target.role, target.answers) == (Role.TARGET, 1)
-    assert (target.accept_rate, target.tokens_per_round) == (None, None)
+    assert [*views.total_rows(conversation)] == [
+        ("drafting γ=3", "3", "33", "50.00", "75%", "2.50"),
+        ("target alone", "1", "11", "40.00", "", ""),
+    ]
 
 
 def test_figures_of_an_answer_are_one_line() -> None:
