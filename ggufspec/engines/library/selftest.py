@@ -26,6 +26,7 @@ from typing import Any
 
 from ggufspec import digests, paths, proc, temporary
 from ggufspec.domain import Failure, Method, Sampling
+from ggufspec.engines.library.drafting import likeliest
 from ggufspec.engines.library.header import find_header
 from ggufspec.engines.library.llama_h import LAYOUTS, load_library
 from ggufspec.engines.library.messages import (
@@ -36,7 +37,7 @@ from ggufspec.engines.library.messages import (
     RecordedTrace,
     TraceRun,
 )
-from ggufspec.engines.library.model import Logits, Model
+from ggufspec.engines.library.model import Model, read_in_batches
 from ggufspec.engines.library.worker import Worker
 from ggufspec.engines.library.worker_process import worker_environment
 from ggufspec.errors import NoInstallError
@@ -178,27 +179,19 @@ def _load(name: str, **how: Any) -> ModelLoad:
 def _compare(model: Model, prompt: Sequence[int], answer: Sequence[int]) -> Generator[str, None, str | None]:
     """Yield steps; return how the likeliest tokens differ from the answer's, None if they do not."""
     yield f"{STEP}writing a text"
-    start = len(prompt)
-    model.evaluate(prompt, 0, outputs=1)
-    written = [_likeliest(model.rows(1)[0])]
-    for position, token in enumerate(answer[:-1], start):
-        written.append(_likeliest(model.step(token, position)))
+    text, start = (*prompt, *answer), len(prompt) - 1
+    model.evaluate(prompt[:-1], 0)
+    written = [likeliest(row) for row, _ in read_in_batches(model, text, start, size=1)]
     if written != [*answer]:
         return f"the embedded model writes {model.vocabulary.text(written)!r}"
     if not model.rolls_back:
         return "its cache cannot be rolled back"
-    for at in (0, len(answer) - _ROLLED_BACK):  # the answer as one batch, then its end once more
-        yield f"{STEP}evaluating a batch{' after a roll-back' if at else ''}"
-        model.forget(start + at)
-        batch = answer[at:-1]
-        model.evaluate(batch, start + at, outputs=len(batch))
-        if [*map(_likeliest, model.rows(len(batch)))] != [*answer[at + 1 :]]:
-            return f"a batch of {len(batch)} tokens gives other tokens than one after the other"
+    for at in (start, len(text) - 1 - _ROLLED_BACK):  # the answer as one batch, then its end once more
+        yield f"{STEP}evaluating a batch{'' if at == start else ' after a roll-back'}"
+        model.forget(at)
+        if [likeliest(row) for row, _ in read_in_batches(model, text, at)] != [*text[at + 1 :]]:
+            return f"a batch of {len(text) - 1 - at} tokens gives other tokens than one after the other"
     return None
-
-
-def _likeliest(logits: Logits) -> int:
-    return int(logits.argmax())
 
 
 def _accepted(worker: Worker, target: ModelLoad, head: ModelLoad) -> float:
