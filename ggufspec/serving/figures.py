@@ -92,16 +92,12 @@ def find_window(requests: Sequence[RequestRecord], traffic: domain.Traffic) -> W
         started = [request.sent_s for request in requests if request.number == first]
         ended = [request.end_s for request in requests if request.number < traffic.n_requests]
         return Window(started[0], max(ended)) if started else None
-    users, n_requests = traffic.users, traffic.n_requests
-    first_end: dict[int, float] = {}
-    end_s = 0.0
-    for request in requests:
-        first_end[request.user] = min(request.end_s, first_end.get(request.user, request.end_s))
-        if request.number < n_requests:
-            end_s = max(end_s, request.end_s)
-    if len(first_end) < users or max(first_end.values()) >= end_s:
+    latest_first = sorted(requests, key=lambda request: -request.end_s)
+    first_ends = {request.user: request.end_s for request in latest_first}  # the earliest of each user stays
+    end_s = next((request.end_s for request in latest_first if request.number < traffic.n_requests), 0.0)
+    if len(first_ends) < traffic.users or max(first_ends.values()) >= end_s:
         return None
-    return Window(max(first_end.values()), end_s)
+    return Window(max(first_ends.values()), end_s)
 
 
 def summarize(spec: domain.RunSpec, records: Sequence[RequestRecord]) -> Parsed:

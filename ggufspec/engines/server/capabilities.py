@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ggufspec.domain import Drafting, Failure, RunSpec, Sample, Status
@@ -42,10 +42,6 @@ class Capabilities:
     def inactive(self) -> bool:
         """Whether it certainly does not draft."""
         return self.slot_drafts is False and not self.drafts
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the raw record of a run keeps."""
-        return asdict(self)
 
 
 def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> Capabilities:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -299,7 +299,7 @@ class ServerEngine(LoadingEngine[LoadedServer]):
             "method": spec.drafting.method.value if spec.drafting else None,
             "p_min": spec.drafting.p_min if spec.drafting else None,
             "load_ms": None if loaded.runs else loaded.server.load_ms,
-            "capabilities": None if capabilities is None else capabilities.to_json(),
+            "capabilities": None if capabilities is None else asdict(capabilities),
         }
         note(record, run=run)
         if notes:
