@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -290,16 +290,16 @@ def make_engine(
     Raises:
         GgufspecError: a llama.cpp lacks an option that an arm needs.
     """
-    make = serving.make if request.users else engines.make
+    make: Callable[..., engines.Engine] = serving.TrafficEngine if request.users else engines.make
     make_one = partial(make, timeout_s=request.timeout, capacity=loads_at_once, per_arm=True)
     name = chosen.name
     engine: engines.Engine
     if chosen.builds:
         engine = engines.BuildsEngine(
-            engines={build: make_one(name, install) for build, install in chosen.builds.items()}
+            engines={build: make_one(name=name, install=install) for build, install in chosen.builds.items()}
         )
     else:
-        engine = make_one(name, chosen.install)
+        engine = make_one(name=name, install=chosen.install)
     is_usual = request.offload == Offload() and request.runtimes == (Runtime(),) and not any(request.rpcs)
     if not is_usual or chosen.builds:
         _check_options(sweep, engine, chosen.builds)

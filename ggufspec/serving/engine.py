@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec, Status
-from ggufspec.engines import Engine
 from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, response
-from ggufspec.llama.install import Install
 from ggufspec.serving.client import send_traffic
 from ggufspec.serving.rereading import read_server_record
 from ggufspec.units import counted
@@ -57,18 +55,6 @@ class TrafficEngine(ServerEngine):
             return super()._parse(spec, out)
         with out.open(encoding="utf-8", newline="\n") as lines:
             return read_server_record(spec, [*lines])
-
-
-def make(
-    name: str,
-    install: Install,
-    *,
-    timeout_s: float | None = None,
-    capacity: int | None = None,
-    per_arm: bool = False,
-) -> Engine:
-    """Return the engine ``server`` that also measures several users; arguments as for ``engines.make``."""
-    return TrafficEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)
 
 
 def make_request(spec: RunSpec, loaded: LoadedServer, prompt: Prompt) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_several_users_are_answered_at_once(llama: Install, tmp_path: Path) -> N
     before = _servers()
     traffic = serving.plan_traffic(_prompts()[:3], 3, seed=1)
     samples = []
-    with serving.make("server", llama, timeout_s=120, capacity=4) as engine:
+    with serving.TrafficEngine(install=llama, timeout_s=120, capacity=4) as engine:
         for role, draft in ((Role.TARGET, None), (Role.DRAFTING, 3)):
             spec = replace(_spec(role, NO_PROMPT, draft=draft), traffic=traffic)
             measured = engine.measure(spec, tmp_path / role.value)

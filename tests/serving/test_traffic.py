@@ -326,9 +326,8 @@ def folder(tmp_path: Path) -> Path:
 
 def _engine(folder: Path, *, timeout_s: float = 20, at_load: str = "") -> Engine:
     fake_server.program(folder / "llama-server", fake_server.Behaviour(at_load=at_load))
-    return serving.make(
-        "server", installs.find_install(folder), timeout_s=timeout_s, capacity=9, per_arm=True
-    )
+    install = installs.find_install(folder)
+    return serving.TrafficEngine(install=install, timeout_s=timeout_s, capacity=9, per_arm=True)
 
 
 def _sent(users: int, *texts: str, draft: int | None = None, n_requests: int = 6) -> RunSpec:
