@@ -91,7 +91,7 @@ def test_lines_are_read(line: str, command: Command) -> None:
         ("/draft maybe", "/draft on|off"),
         ("/gamma 0", "/gamma N"),
         ("/gamma 65", "/gamma N"),
-        ("/gamma ٣", "/gamma N"),
+        ("/gamma 3.5", "/gamma N"),
         ("/length 1", "/length N"),
         ("/length many", "/length N"),
         ("/sampler hot", "/sampler temp="),
