@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def _block(change: Callable[[RunResult], RunResult]) -> ResultSet:
 
 def test_the_quotient_of_two_arms_is_their_speedup_even_with_missing_cells() -> None:
     def lose(run: RunResult) -> RunResult:
-        lost = run.spec.drafting and (run.spec.drafting.n_max, run.spec.prompt.id, run.repeat) == (5, "p1", 2)
+        lost = _drafts(run, n_max=5, prompt="p1") and run.repeat == 2
         return replace(run, sample=replace(run.sample, status=Status.CRASHED)) if lost else run
 
     target, three, five = arms.group(_block(lose))
@@ -120,7 +121,7 @@ def test_the_quotient_of_two_arms_is_their_speedup_even_with_missing_cells() -> 
 
 def test_an_arm_that_has_hardly_begun_does_not_decide_which_cells_count() -> None:
     def begin(run: RunResult) -> RunResult:
-        late = run.spec.drafting and run.spec.drafting.n_max == 5 and run.repeat
+        late = _drafts(run, n_max=5) and run.repeat
         return replace(run, sample=replace(run.sample, status=Status.CRASHED)) if late else run
 
     target, three, five = arms.group(_block(begin))
@@ -130,7 +131,7 @@ def test_an_arm_that_has_hardly_begun_does_not_decide_which_cells_count() -> Non
 @pytest.mark.parametrize("name", ["busy-machine", "swapping", "gpu-throttled"])
 def test_a_disturbed_run_excludes_its_cell_for_every_arm(name: str) -> None:
     def disturb(run: RunResult) -> RunResult:
-        hit = run.spec.drafting and (run.spec.drafting.n_max, run.spec.prompt.id, run.repeat) == (3, "p0", 1)
+        hit = _drafts(run, n_max=3, prompt="p0") and run.repeat == 1
         slow = replace(run.sample, gen_s=9.0)
         return replace(run, doubts=(name,), sample=slow) if hit else run
 
@@ -144,32 +145,31 @@ def test_a_disturbed_run_excludes_its_cell_for_every_arm(name: str) -> None:
             assert arm.gain_of_all.ratio.value < arm.gain.ratio.value
 
 
-def test_other_warnings_exclude_nothing() -> None:
-    bench = _block(lambda run: replace(run, doubts=("summary-retried", "threads-above-free-cores")))
-    assert not any(arm.excluded for arm in arms.group(bench))
+def _drafts(run: RunResult, *, n_max: int | None = None, prompt: str | None = None) -> bool:
+    """Whether a run drafts, with this draft size and on this prompt."""
+    drafting = run.spec.drafting
+    return drafting is not None and n_max in {None, drafting.n_max} and prompt in {None, run.spec.prompt.id}
 
 
-def test_near_ties_exclude_nothing_and_another_text_does() -> None:
-    def write(verdict: TextVerdict) -> Callable[[RunResult], RunResult]:
-        difference = Difference(at_char=3, at_token=1, verdict=verdict)
+@pytest.mark.parametrize(
+    ("verdict", "doubts", "which", "excluded"),
+    [
+        (None, ("summary-retried", "threads-above-free-cores"), {}, set()),
+        (TextVerdict.NEAR_TIE, (), {"prompt": "p2"}, set()),
+        (TextVerdict.DIVERGENCE, (), {"prompt": "p2"}, {("p2", repeat) for repeat in range(3)}),
+        (TextVerdict.DIVERGENCE, (), {"n_max": 5}, set()),  # an arm of other texts takes no cells of others
+    ],
+)
+def test_another_text_excludes_its_cell_and_other_warnings_exclude_nothing(
+    verdict: TextVerdict | None, doubts: tuple[str, ...], which: dict[str, Any], excluded: set[stats.Cell]
+) -> None:
+    def change(run: RunResult) -> RunResult:
+        difference = verdict and Difference(at_char=3, at_token=1, verdict=verdict)
+        changed = replace(run, doubts=doubts, text_identical=verdict is None, difference=difference)
+        return changed if _drafts(run, **which) else run
 
-        def change(run: RunResult) -> RunResult:
-            if run.spec.drafting is None or run.spec.prompt.id != "p2":
-                return run
-            return replace(run, text_identical=False, difference=difference)
-
-        return change
-
-    assert not arms.group(_block(write(TextVerdict.NEAR_TIE)))[1].excluded
-    assert arms.group(_block(write(TextVerdict.DIVERGENCE)))[1].excluded == {("p2", r) for r in range(3)}
-
-
-def test_an_arm_of_other_texts_does_not_take_the_cells_of_the_others() -> None:
-    def write(run: RunResult) -> RunResult:
-        other = run.spec.drafting is not None and run.spec.drafting.n_max == 5
-        return replace(run, text_identical=False) if other else run
-
-    assert not any(arm.excluded for arm in arms.group(_block(write)))
+    for arm in arms.group(_block(change)):
+        assert arm.excluded == excluded
 
 
 def _judgement(bench: ResultSet) -> SpeedJudgement:
@@ -201,10 +201,7 @@ def test_a_disturbance_of_unknown_effect_leaves_no_verdict(name: str) -> None:
 def test_heat_during_every_run_of_one_arm_is_seen_beside_many_others() -> None:
     """Its runs are a seventh of all."""
     runs = values.grid({None: 50.0, **dict.fromkeys(range(1, 7), 75.0)}, noise=0.01)
-    runs = [
-        replace(run, doubts=("gpu-throttled",)) if run.spec.drafting and run.spec.drafting.n_max == 6 else run
-        for run in runs
-    ]
+    runs = [replace(run, doubts=("gpu-throttled",)) if _drafts(run, n_max=6) else run for run in runs]
     _, *quiet, hot = arms.group(values.bench(*runs))
     assert {arm.judgement.verdict for arm in quiet if arm.judgement} == {SpeedVerdict.FASTER}
     assert (hot.judgement.verdict, hot.judgement.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ggufspec import engines, paths
-from ggufspec.domain import Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Method, Role, Sample, Status
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.source import index
 from ggufspec.modelfiles.compat import heads
@@ -59,17 +59,9 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _draft(llama: Install, head: Path, kind: str, folder: Path) -> Sample:
-    target, draft = (ModelFile(filename=path.name, path=path) for path in (TARGET, head))
-    spec = RunSpec(
-        pair=Pair(name="p", target=target, draft=draft),
-        role=Role.DRAFTING,
-        prompt=Prompt(id="packing", text="Packing list for Anna, who goes to the sea:\n- "),
-        n_predict=40,
-        context=256,
-        threads=1,
-        offload=Offload().on_processor,
-        drafting=Drafting(n_max=3, method=METHODS[kind]),
-    )
+    drafting = Drafting(n_max=3, method=METHODS[kind])
+    spec = embedded.spec(Role.DRAFTING, prompt=embedded.PACKING, n_predict=40, drafting=drafting)
+    spec = embedded.with_models(spec, draft=head)
     with engines.make("binary-simple", llama, timeout_s=200) as engine:
         return embedded.complete(engine, spec, folder / "run").sample
 

@@ -61,13 +61,10 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
 
 
-@pytest.fixture
-def ran(llama: Install, kernel: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The notebook with small parameters, executed in an empty folder and home."""
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    book = _read("summary_tables.ipynb", SMALL)
-    book.cells.append(_cell(TABLES))
-    NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+def _run(book: Any, folder: Path, *, timeout_s: int, allow_errors: bool = False) -> Any:
+    """Execute a notebook in a folder; return it."""
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(book, timeout=timeout_s, resources=resources, allow_errors=allow_errors).execute()
     return book
 
 
@@ -86,7 +83,14 @@ def test_a_notebook_is_kept_without_outputs(name: str) -> None:
 
 
 @pytest.mark.takes(40)
-def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_every_cell_runs_and_every_table_holds_what_was_measured(
+    llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    book = _read("summary_tables.ipynb", SMALL)
+    book.cells.append(_cell(TABLES))
+    ran = _run(book, tmp_path, timeout_s=300)
     *_, last = ran.cells
     tables = {name: json.loads(table) for name, table in json.loads(last.outputs[0].text).items()}
     said = [
@@ -137,28 +141,24 @@ def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> No
     assert len(results.ids()) in {6, 7}
 
 
-@pytest.fixture
-def ran_llama3(llama: Install, kernel: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The notebook on Llama 3 with the embedded pair, executed in an empty folder and home."""
-    monkeypatch.setenv("GGUFSPEC_PAIR", "demo")
-    if llama.origin == "GGUFSPEC_LLAMA":  # else the notebook's own build finds that of the tests
-        monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    book = _read("llama3_notebook.ipynb", SHORT)
-    book.cells.append(_cell("print(layers_and_gain.to_json(orient='records'))"))
-    book.cells.append(_cell("ggufspec.load('nowhere')"))
-    resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(book, timeout=900, resources=resources, allow_errors=True).execute()
-    return book
-
-
 def _errors(cell: Any) -> list[Any]:
     return [output for output in cell.get("outputs", ()) if output.output_type == "error"]
 
 
 @pytest.mark.takes(35)
 @pytest.mark.timeout(1800)
-def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(ran_llama3: Any, tmp_path: Path) -> None:
-    *cells, table, broken = ran_llama3.cells
+@pytest.mark.usefixtures("kernel")
+def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(
+    llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_PAIR", "demo")
+    if llama.origin == "GGUFSPEC_LLAMA":  # else the notebook's own build finds that of the tests
+        monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    book = _read("llama3_notebook.ipynb", SHORT)
+    book.cells.append(_cell("print(layers_and_gain.to_json(orient='records'))"))
+    book.cells.append(_cell("ggufspec.load('nowhere')"))
+    ran = _run(book, tmp_path, timeout_s=900, allow_errors=True)
+    *cells, table, broken = ran.cells
     assert not [error for cell in (*cells, table) for error in _errors(cell)]
     (error,) = _errors(broken)
     shown = "\n".join(error.traceback)
@@ -170,7 +170,7 @@ def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(ran_llama3:
     assert int(drafting["Gain"].removesuffix("%")) / 100 == pytest.approx(gain, abs=0.01)
     assert 0 < float(drafting["Accepted"].removesuffix("%")) <= 100
 
-    pages = [page for page in _outputs(ran_llama3, "text/html") if "tex2jax_ignore" in page]
+    pages = [page for page in _outputs(ran, "text/html") if "tex2jax_ignore" in page]
     bench, why, tuning = pages
     assert "Engine: binary" in bench
     assert "What would pay most" in why or "No single change" in why

@@ -70,9 +70,3 @@ def test_a_tuning_needs_no_build(package: Path) -> None:
     assert f"\nengine: inprocess, because the llama.cpp in {package} has no programs" in done.stderr
     assert "--engine inprocess" in done.stdout
     assert "llama-server" not in done.stderr
-
-
-def test_it_is_listed_and_the_doctor_uses_its_library(package: Path) -> None:
-    assert str(package) in shell.ggufspec("build", "--list").stdout
-    doctor = shell.ggufspec("doctor", "--offline").stdout
-    assert f"--engine inprocess uses {package / 'lib'}" in doctor
