@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection
 from dataclasses import replace
 from itertools import pairwise
@@ -27,26 +26,11 @@ from ggufspec.domain import (
     TextVerdict,
 )
 from ggufspec.engines.server.engine import ServerEngine
-from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
 from tests.support import embedded, models, shell, values
 
 TOKENS = 48
-_FURTHER = os.environ.get("GGUFSPEC_TEST_LLAMA")
-
-
-@pytest.fixture(params=["today", "further"])
-def server(request: pytest.FixtureRequest) -> Install:
-    """The llama.cpp of today, and any other that GGUFSPEC_TEST_LLAMA names."""
-    if request.param == "today":
-        found: Install = request.getfixturevalue("llama")
-        return found
-    if _FURTHER is None:
-        pytest.skip("GGUFSPEC_TEST_LLAMA names no further llama.cpp")
-    further = installs.probe(Path(_FURTHER), "GGUFSPEC_TEST_LLAMA")
-    assert Program.SERVER in further.programs
-    return further
 
 
 def _prompts() -> tuple[Prompt, ...]:
@@ -70,10 +54,10 @@ def _engine(llama: Install) -> ServerEngine:
     return engine
 
 
-def test_drafting_writes_the_targets_own_tokens(server: Install, tmp_path: Path) -> None:
+def test_drafting_writes_the_targets_own_tokens(llama: Install, tmp_path: Path) -> None:
     alone, drafting = [], []
     before = _servers()
-    with _engine(server) as engine:
+    with _engine(llama) as engine:
         for prompt in _prompts()[:3]:
             alone.append(engine.measure(_spec(Role.TARGET, prompt), tmp_path / "alone"))
             drafting.append(engine.measure(_spec(Role.DRAFTING, prompt, draft=3), tmp_path / "drafting"))
@@ -173,11 +157,11 @@ def _pieces(record: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_each_draft_is_that_of_the_simple_program(server: Install, tmp_path: Path, size: int) -> None:
+def test_each_draft_is_that_of_the_simple_program(llama: Install, tmp_path: Path, size: int) -> None:
     """Counts of both need not agree: servers such as b6170 draft for every other evaluation only."""
     prompt = next(prompt for prompt in _prompts() if prompt.id == "list-recipe")
     spec = _spec(Role.DRAFTING, prompt, draft=size)
-    with _engine(server) as engine:
+    with _engine(llama) as engine:
         rounds = engine.measure(spec, tmp_path / "served").sample.rounds or ()
     pieces, place, compared = _pieces(tmp_path / "served.out"), 1, 0
     for drafted, accepted in rounds:
@@ -185,7 +169,7 @@ def test_each_draft_is_that_of_the_simple_program(server: Install, tmp_path: Pat
         place += accepted + 1
         if drafted < size:  # no draft, or one that the end has cut
             continue
-        own = _simple(replace(spec, prompt=before, n_predict=1), server, tmp_path / "simple")
+        own = _simple(replace(spec, prompt=before, n_predict=1), llama, tmp_path / "simple")
         if accepted == 0:  # one token is too few for it to stop
             assert own.n_rounds == 2
         else:
@@ -196,9 +180,9 @@ def test_each_draft_is_that_of_the_simple_program(server: Install, tmp_path: Pat
     assert compared >= 4
 
 
-def test_what_a_build_does_with_draft_sizes_is_what_its_loads_show(server: Install, tmp_path: Path) -> None:
+def test_what_a_build_does_with_draft_sizes_is_what_its_loads_show(llama: Install, tmp_path: Path) -> None:
     prompt = _prompts()[0]
-    with _engine(server) as engine:
+    with _engine(llama) as engine:
         samples = [
             engine.measure(_spec(Role.DRAFTING, prompt, draft=size), tmp_path / f"g{size}").sample
             for size in (2, 5)
@@ -214,11 +198,11 @@ def test_what_a_build_does_with_draft_sizes_is_what_its_loads_show(server: Insta
     assert alone.n_drafted is None
 
 
-def test_repeats_are_cold_and_the_same(server: Install, tmp_path: Path) -> None:
+def test_repeats_are_cold_and_the_same(llama: Install, tmp_path: Path) -> None:
     """Short drafts of a doubtful drafter tell: one that remembers the answer has no doubts."""
     spec = _spec(Role.DRAFTING, next(one for one in _prompts() if one.id == "list-recipe"), draft=8)
     spec = replace(spec, drafting=Drafting(n_max=8, p_min=0.9))
-    with _engine(server) as engine:
+    with _engine(llama) as engine:
         first, second = (engine.measure(spec, tmp_path / str(i)).sample for i in range(2))
     assert {one.drafted for one in first.rounds or ()} - {0, 8}
     assert (first.prompt_tokens, first.tokens) == (second.prompt_tokens, second.tokens)
@@ -260,27 +244,27 @@ def test_a_drafter_of_another_vocabulary_is_said_to_be_refused(
     assert reason in measured.error
 
 
-def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path) -> None:
+def test_a_made_up_difference_is_a_divergence(llama: Install, tmp_path: Path) -> None:
     prompt = _prompts()[0]
-    with _engine(server) as engine:
+    with _engine(llama) as engine:
         own = engine.measure(_spec(Role.TARGET, prompt), tmp_path / "log").sample
     for tokens_known in (True, False):
-        _check_divergence(server, prompt, own, tokens_known=tokens_known)
+        _check_divergence(llama, prompt, own, tokens_known=tokens_known)
 
 
-def _check_divergence(server: Install, prompt: Prompt, own: Sample, *, tokens_known: bool) -> None:
+def _check_divergence(llama: Install, prompt: Prompt, own: Sample, *, tokens_known: bool) -> None:
     place = own.text.index(" ", 20)
     unlikely = _sample(own, own.text[:place] + " qqq", token=own.tokens[0], known=tokens_known)
     own = own if tokens_known else replace(own, tokens=None)
     difference = audit.locate(
-        unlikely, own, server, str(_spec(Role.TARGET, prompt).model.path), n_predict=TOKENS
+        unlikely, own, llama, str(_spec(Role.TARGET, prompt).model.path), n_predict=TOKENS
     )
     assert difference is not None
     runs = (
         _result(_spec(Role.TARGET, prompt), own),
         replace(_result(_spec(Role.DRAFTING, prompt, draft=3), unlikely), difference=difference),
     )
-    (judged,) = audit.judge_texts(runs, audit.InstallJudge(server))
+    (judged,) = audit.judge_texts(runs, audit.InstallJudge(llama))
     assert judged.difference.verdict is TextVerdict.DIVERGENCE
     assert judged.difference.margin is None or judged.difference.margin > audit.TIE_MARGIN
     assert judged.difference.target_token is not None
@@ -296,13 +280,13 @@ def _result(spec: RunSpec, sample: Sample) -> RunResult:
 
 
 @pytest.mark.parametrize("is_chat", [False, True])
-def test_a_warm_conversation_is_read_once(server: Install, tmp_path: Path, is_chat: bool) -> None:
+def test_a_warm_conversation_is_read_once(llama: Install, tmp_path: Path, is_chat: bool) -> None:
     first = replace(_prompts()[0], followups=("Then",) * 2)
     if is_chat:
         first = replace(first, request=Request.of({"messages": [{"role": "user", "content": first.text}]}))
     turns = prompts.PromptTurns(first, None, warm=True)
     samples = []
-    with _engine(server) as engine:
+    with _engine(llama) as engine:
         while not turns.is_complete:
             alone = engine.measure(_spec(Role.TARGET, turns.made[-1]), tmp_path / f"{len(turns.made)}")
             turns.add_answer(alone.sample.text or "")
