@@ -41,15 +41,10 @@ def torch_wheel() -> Path:
     return usable[0]
 
 
-def _script(name: str, *words: str | Path) -> None:
-    done = shell.script(name, *words)
-    assert done.returncode == 0, done.stderr
-
-
 def _original(folder: Path, kind: str) -> Path:
     if kind == "eagle3":
         return DEMO / "eagle3.gguf"
-    _script("make_random_head", TARGET, "--kind", kind, "-o", folder / "original.gguf")
+    shell.make("make_random_head", TARGET, "--kind", kind, "-o", folder / "original.gguf")
     return folder / "original.gguf"
 
 
@@ -81,7 +76,7 @@ def test_checkpoints_become_the_heads_that_they_were_made_from(
 
 def _convert_back(llama: Install, torch_wheel: Path, folder: Path, kind: str) -> None:
     original, made = _original(folder, kind), folder / f"{kind}-made.gguf"
-    _script("make_checkpoint", original, TARGET, "-o", folder / "checkpoint")
+    shell.make("make_checkpoint", original, TARGET, "-o", folder / "checkpoint")
     folders = (str(folder / "checkpoint" / name) for name in ("head", "target"))
     words = ("convert", next(folders), "--target", next(folders), "--out", str(made))
     outtype = "f32" if kind == "eagle3" else "f16"

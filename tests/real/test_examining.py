@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from ggufspec.errors import BrokenDrafterError
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import lending
 from ggufspec.llama.rpc.lending import WorkerSettings
-from tests.support import altered, rpc_workers
+from tests.support import altered, rpc_workers, shell
 
 DEMO = paths.models_dir() / "demo"
 TEXTS = tuple(
@@ -41,9 +39,7 @@ def test_a_sound_head_works(llama: Install) -> None:
 
 @pytest.mark.parametrize(("name", "fault"), [("drafter", "token-map"), ("dflash", "flipped")])
 def test_a_damaged_file_is_broken(llama: Install, tmp_path: Path, name: str, fault: str) -> None:
-    script = Path(__file__).parents[2] / "scripts" / "damage_drafter.py"
-    words = (sys.executable, script, DEMO / f"{name}.gguf", "--fault", fault, "-o", tmp_path / "broken.gguf")
-    subprocess.run(words, check=True, capture_output=True)
+    shell.make("damage_drafter", DEMO / f"{name}.gguf", "--fault", fault, "-o", tmp_path / "broken.gguf")
     assert _examine(llama.root, tmp_path / "broken.gguf").verdict is DrafterVerdict.BROKEN_FILE
 
 

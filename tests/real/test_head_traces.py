@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -20,7 +18,7 @@ from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
-from tests.support import embedded
+from tests.support import embedded, shell
 from tests.support.walks import traced_run
 
 PAIRS = {"demo-eagle3": Method.DRAFT_EAGLE3, "demo-mtp": Method.DRAFT_MTP, "demo-dflash": Method.DRAFT_DFLASH}
@@ -146,9 +144,8 @@ def test_counts_of_mtp_do_not_depend_on_the_request_before(llama: Install, tmp_p
 def test_a_trace_foretells_dsparks_choices(llama: Install, library: InprocessEngine, tmp_path: Path) -> None:
     """Its confidence head says how likely each token is accepted; with random weights that is near a half."""
     file = tmp_path / "dspark.gguf"
-    script = Path(__file__).parents[2] / "scripts" / "make_random_head.py"
-    words = (sys.executable, script, paths.models_dir() / "demo" / "target.gguf", "--kind", "dspark")
-    subprocess.run([*words, "-o", file], check=True, capture_output=True)
+    target = paths.models_dir() / "demo" / "target.gguf"
+    shell.make("make_random_head", target, "--kind", "dspark", "-o", file)
     spec = embedded.with_models(_spec("demo-dflash"), draft=file)
     spec = replace(spec, drafting=Drafting(n_max=LONGEST, method=Method.DRAFT_DSPARK))
     assert spec.draft_source is not None

@@ -54,8 +54,7 @@ def _head(file: Path, kind: str, *words: str, target: Path = TARGET) -> Path:
 
 def _make(file: Path, script: str, *words: str | Path) -> Path:
     if not file.exists():
-        done = shell.script(script, *words, "-o", file)
-        assert done.returncode == 0, done.stderr
+        shell.make(script, *words, "-o", file)
     return file
 
 

@@ -96,6 +96,12 @@ def script(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return _call(importlib.import_module(name).main, f"scripts/{name}.py", *map(str, words))
 
 
+def make(name: str, *words: str | Path) -> None:
+    """Run a script like ``script``; it must end without an error."""
+    ended = script(name, *words)
+    assert ended.returncode == 0, ended.stderr
+
+
 def _call(main: Callable[[], object], *argv: str) -> subprocess.CompletedProcess[str]:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
