@@ -18,13 +18,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
 from ggufspec import fleet, machine, paths, results, tuning
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.choices import Where
-from ggufspec.cli import cli
 from ggufspec.domain import Machine, Role, RunResult, RunSpec, Sample
 from ggufspec.errors import GgufspecError, InconclusiveError, ResultsError
 from ggufspec.fleet import AttemptEnding, Drive, benching, make_order, tune_nodes
@@ -33,7 +31,7 @@ from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpa
 from ggufspec.measure import api
 from ggufspec.options import FleetSweepOptions, FleetTuneOptions, TuneOptions
 from ggufspec.results import CellKey, Configuration, ResultSet
-from tests.support import values
+from tests.support import shell, values
 from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
 from tests.support.scripted import INSTALL, Scripted, sample
 
@@ -323,7 +321,7 @@ def test_a_plan_says_what_each_machine_would_measure(
     assert set(plan.hosts.values()) == {"a", "b"}
     assert set(plan.refused) == {"odd"}
     monkeypatch.setattr(fleet, "RayCluster", lambda **_: nullcontext(machines))
-    printed = CliRunner().invoke(cli, ["fleet", "sweep", "--pair", "demo", "--dry-run", "-o", "csv"]).stdout
+    printed = shell.done("fleet", "sweep", "--pair", "demo", "--dry-run", "-o", "csv").stdout
     assert printed.splitlines()[0] == "machine,host,block,from_s,until_s"
     assert len(printed.splitlines()) == 1 + N_BLOCKS
     assert not fleet.list_fleets()
@@ -337,10 +335,9 @@ def test_what_is_not_an_address_is_refused(address: str) -> None:
 
 
 def test_a_token_on_the_command_line_is_refused() -> None:
-    refused = CliRunner().invoke(cli, ["fleet", "sweep", "--pair", "demo", "--token", "hf_secret"])
-    assert refused.exit_code == 2
-    assert "--share-token" in refused.output
-    assert "hf_secret" not in refused.output
+    code, out, err = shell.run("fleet", "sweep", "--pair", "demo", "--token", "hf_secret")
+    assert (code, "--share-token" in err) == (2, True)
+    assert "hf_secret" not in out + err
 
 
 def test_without_ray_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

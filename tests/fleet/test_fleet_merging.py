@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from ggufspec import fleet, paths, results
 from ggufspec.choices import Where
-from ggufspec.cli import cli
 from ggufspec.domain import Machine, Prompt, RunResult
 from ggufspec.errors import ResultsError
 from ggufspec.fleet import AttemptEnding, BlockEnded, MachineRefused
 from ggufspec.fleet.journal import create_fleet, reopen_fleet
 from ggufspec.results import ResultSet
-from tests.support import damage, values
+from tests.support import damage, shell, values
 from tests.support.values import BUILD, MACHINE, META
 
 OTHER = replace(MACHINE, hostname="other", cpu="Another Processor")
@@ -117,15 +115,13 @@ def test_a_merge_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_table_has_a_row_for_each_arm_of_each_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     made("a")
     made("b", OTHER)
-    result = CliRunner().invoke(cli, ["fleet", "merge", "a", "b", "--name", "both", "-o", "md"])
-    assert result.exit_code == 0, result.output
+    result = shell.done("fleet", "merge", "a", "b", "--name", "both", "-o", "md")
     lines = [line for line in result.stdout.splitlines() if line.startswith("|")]
     machines = [line.split("|")[1].strip() for line in lines[2:]]
     assert [machine.rpartition("-")[0] for machine in machines] == ["box", "box", "other", "other"]
     assert "speed-up" in lines[0]
     monkeypatch.setenv("GGUFSPEC_OUTPUT", "csv")  # settings are defaults of subcommands, too
-    again = CliRunner().invoke(cli, ["fleet", "show"])
-    assert again.exit_code == 0, again.output
+    again = shell.done("fleet", "show")
     assert again.stdout.splitlines()[0].startswith("machine,")
     assert len(again.stdout.splitlines()) == 5
 
@@ -136,12 +132,10 @@ def test_two_fleets_are_compared_machine_by_machine() -> None:
         made(f"{fleet_name}-b", OTHER)
         fleet.merge([f"{fleet_name}-a", f"{fleet_name}-b"], name=fleet_name)
     words = ["compare", "--per", "machine", "monday", "tuesday"]
-    result = CliRunner().invoke(cli, [*words, "-o", "md"])
-    assert result.exit_code == 0, result.output
+    result = shell.done(*words, "-o", "md")
     heads = [line for line in result.stdout.splitlines() if line.startswith(("box-", "other-"))]
     assert len(heads) == 2
-    table = CliRunner().invoke(cli, [*words, "-o", "csv"])
-    assert table.exit_code == 0, table.output
+    table = shell.done(*words, "-o", "csv")
     machines = {line.split(",")[0].rpartition("-")[0] for line in table.stdout.splitlines()[1:]}
     assert machines == {"box", "other"}
 

@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from ggufspec import engines, results
-from ggufspec.cli import cli
 from ggufspec.domain import Role, Status
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import find_drafters, prepare_session
 from ggufspec.modelfiles import gguf
 from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.tuning import budgeting, crossing, planning
+from tests.support import shell
 from tests.support.schemas import validate
 
 _REPEATS, _TOKENS = 2, 8
@@ -31,9 +30,7 @@ def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.Mo
     words = ["crossover", "--pair", "demo", "--parallel", "1,2", "--depth", "0,64", "--draft", "2", "-t", "1"]
     limited = ["-n", str(_TOKENS), "--max-time", "10m", "--name", "map", "-o", "json"]
     texts = ["-p", "Story: Mira and the brass lantern"]
-    done = CliRunner().invoke(cli, [*words, *limited, *texts])
-    assert done.exit_code == 0, done.output
-    content = json.loads(done.stdout)
+    content = json.loads(shell.done(*words, *limited, *texts).stdout)
     validate("crossover", content)
     assert [(cell["users"], cell["depth"]) for cell in content["cells"]] == [(1, 0), (1, 64), (2, 0), (2, 64)]
     assert {cell["source"] for cell in content["cells"]} == {"measured"}

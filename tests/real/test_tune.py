@@ -12,11 +12,9 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from click.testing import CliRunner
 
 from ggufspec import results, tuning
 from ggufspec.choices import ServerFormat
-from ggufspec.cli import cli
 from ggufspec.domain import Role, TextVerdict
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Install
@@ -44,10 +42,8 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_tune_measures_and_its_command_runs(embedded: Install, imagined: None, tmp_path: Path) -> None:
     stored = ("--serve-parallel", "2", "--name", "served")
     words = ["tune", *QUICK, *PATIENT, *stored, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0, result.output
-    facts = json.loads(result.stdout)
-    assert facts["drafts"], result.output
+    facts = json.loads(shell.done(*words).stdout)
+    assert facts["drafts"]
     assert facts["overall"]["drafter"].endswith("drafter.gguf")
     assert 1 <= facts["overall"]["draft"] <= 8
     assert facts["overall"]["speedup"]["value"] > 1
@@ -91,12 +87,11 @@ def test_programs_without_a_library_are_tuned_by_measured_rounds(
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(tmp_path))
     words = ["tune", *QUICK, *PATIENT, "--p-min", "0"]
     looked_up = ("--draft", "16", "--method", "ngram-simple")
-    refused = CliRunner().invoke(cli, [*words, *looked_up, "--forecast"])
-    assert isinstance(refused.exception, NoInstallError)
-    assert "nothing can be forecast: the llama.cpp in" in refused.exception.message
+    refused = shell.here(*words, *looked_up, "--forecast")
+    assert refused.returncode == NoInstallError.exit_code
+    assert "nothing can be forecast: the llama.cpp in" in refused.stderr
     drafted = ("--draft", "1-4", "--method", "draft-model")
-    result = CliRunner().invoke(cli, [*words, *drafted, "-o", "json"])
-    assert result.exit_code == 0, result.output
+    result = shell.done(*words, *drafted, "-o", "json")
     assert "forecast: without a trace, because the llama.cpp in" in result.stderr
     facts = json.loads(result.stdout)
     assert facts["drafts"]
@@ -111,8 +106,7 @@ def _check_bench(facts: dict[str, Any]) -> None:
     """The bench that repeats the choice measures it with the target alone, in the same engine."""
     program, *words = shlex.split(facts["commands"]["ggufspec bench"])
     assert program == "ggufspec"
-    result = CliRunner().invoke(cli, [*words, "-r", "1", "--warmup", "0", "--name", "again"])
-    assert result.exit_code == 0, result.output
+    shell.done(*words, "-r", "1", "--warmup", "0", "--name", "again")
     again, tuned = results.load("again"), results.load(facts["results"])
     assert again.meta.engine == tuned.meta.engine == facts["engine"] == "server"
     drafting = [spec.drafting for spec in again.current.specs if spec.drafting is not None]
@@ -150,13 +144,10 @@ def _check_stored(facts: dict[str, Any]) -> None:
     assert configuration.spec.pair.target.sha256
     assert shlex.join(configuration.serving_argv) == facts["commands"]["llama-server"]
     assert {spec.context for spec in results.load("served").current.specs} == {1024}
-    again = CliRunner().invoke(
-        cli, ["bench", "--tuned", "served", "-n", "16", "--per-category", "1", "-r", "1", "--name", "repeat"]
-    )
-    assert again.exit_code == 0, again.output
+    shell.done("bench", "--tuned", "served", "-n", "16", "--per-category", "1", "-r", "1", "--name", "repeat")
     measured, tuned = results.load("repeat").current.specs, results.load("served").current.specs
     assert {spec.key for spec in measured if spec.drafting} <= {spec.key for spec in tuned}
-    assert "Draft with drafter.gguf" in CliRunner().invoke(cli, ["show", "served"]).stdout
+    assert "Draft with drafter.gguf" in shell.here("show", "served").stdout
 
 
 def _check_servers(facts: dict[str, Any], folder: Path) -> None:
@@ -206,8 +197,7 @@ def _prompt(tokens: int) -> dict[str, Any]:
 def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -> None:
     words = ["tune", "--pair", "demo", "-t", "1", "-n", "16", "--max-time", "5m", "--forecast"]
     words += ["-p", "Once upon a time", "-p", "The cat sat on", "--draft", "1-4", "--p-min", "0"]
-    first = CliRunner().invoke(cli, [*words, "-o", "jsonl"])
-    assert first.exit_code == 0, first.output
+    first = shell.done(*words, "-o", "jsonl")
     rows = [json.loads(line) for line in first.stdout.splitlines()]
     overall = [row for row in rows if row["category"] is None and row["method"] == "draft-model"]
     assert [row["draft"] for row in overall] == [1, 2, 3, 4]
@@ -215,13 +205,13 @@ def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -
     assert results.ids() == ()
     assert "short runs of the target alone and at one draft size" in first.stderr
     assert "costs: as measured at" not in first.stderr
-    second = CliRunner().invoke(cli, words)
+    second = shell.here(*words)
     assert "costs: as measured at" in second.stderr or "costs: not kept" in first.stderr  # a busy machine
     table = [line for line in second.stdout.splitlines()[4:] if line.startswith("|")]  # notes may follow
     rates = [float(row.split("|")[-2].split("×")[0]) for row in table]
     assert len(rates) > 4
     assert rates == sorted(rates, reverse=True)
-    fresh = CliRunner().invoke(cli, [*words, "--method", "draft-model", "--fresh"])
+    fresh = shell.here(*words, "--method", "draft-model", "--fresh")
     assert "costs: as measured at" not in fresh.stderr
 
 
@@ -229,10 +219,9 @@ def test_another_machine_is_simulated_with_texts_and_experts_of_this_one(embedde
     words = ["tune", *MIXTURE, "-t", "1", "-n", "32", "--per-category", "1", "--draft", "1,4"]
     words += ["--p-min", "0", "--method", "draft-model", "--serve-ctx", "512", "--max-time", "5m"]
     words += ["--vram", "1040M", "--machine", "rtx-3090", "--host", "60G"]
-    refused = CliRunner().invoke(cli, words)
-    assert "a machine that is simulated cannot be measured" in str(refused.exception)
-    first = CliRunner().invoke(cli, [*words, "--forecast", "-o", "json"])
-    assert first.exit_code == 0, first.output
+    refused = shell.here(*words)
+    assert "a machine that is simulated cannot be measured" in refused.stderr
+    first = shell.done(*words, "--forecast", "-o", "json")
     overall = [row for row in json.loads(first.stdout) if row["category"] is None]
     assert {row["draft"] for row in overall} == {1, 4}
     places = {(row["requested_ngl"], row["requested_ngld"], row["settings"]) for row in overall}
@@ -242,8 +231,7 @@ def test_another_machine_is_simulated_with_texts_and_experts_of_this_one(embedde
     assert results.ids() == ()
     assert "simulated: nothing is timed" in first.stderr
     assert "counted in" in first.stderr
-    planned = CliRunner().invoke(cli, ["plan", *MIXTURE, *words[-6:], "-c", "512"])
-    assert "counted in" in planned.stderr
+    assert "counted in" in shell.done("plan", *MIXTURE, *words[-6:], "-c", "512").stderr
 
 
 @pytest.mark.takes(15)
@@ -277,9 +265,7 @@ def test_a_large_drafter_loses(embedded: Install, tmp_path: Path, monkeypatch: p
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install, imagined: None) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "30"]
-    result = CliRunner().invoke(cli, [*words, "-t", "1", "--serve-ctx", "512", *PATIENT, "-o", "json"])
-    assert result.exit_code == 0, result.output
-    facts = json.loads(result.stdout)
+    facts = json.loads(shell.done(*words, "-t", "1", "--serve-ctx", "512", *PATIENT, "-o", "json").stdout)
     assert {row["method"] for row in facts["forecasts"]} >= {"ngram-simple", "ngram-mod", "ngram-cache"}
     assert facts["overall"]["drafter"] is None
 
@@ -287,6 +273,6 @@ def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Instal
 def test_two_targets_are_refused(embedded: Install, tmp_path: Path) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     (tmp_path / "copy.gguf").write_bytes(target.path.read_bytes())
-    result = CliRunner().invoke(cli, ["tune", "-m", str(target.path), "-m", str(tmp_path / "copy.gguf")])
-    assert result.exit_code != 0
-    assert "one target" in f"{result.output}{result.exception}"
+    result = shell.here("tune", "-m", str(target.path), "-m", str(tmp_path / "copy.gguf"))
+    assert result.returncode != 0
+    assert "one target" in result.stderr
