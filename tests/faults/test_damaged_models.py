@@ -39,8 +39,8 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def repair(hint: str) -> int:
-    """Do what a hint says: remove a file if it says so, then fetch."""
+def repair(hint: str, *used: str) -> None:
+    """Do what a hint says: remove a file if it says so, then fetch; the pair can be used again."""
     command = hint.removeprefix("hint: ").removeprefix("restore it: ").partition(";")[0]
     removing, both, fetching = command.rpartition(" && ")
     if both:
@@ -49,7 +49,8 @@ def repair(hint: str) -> int:
         Path(file).unlink()
     program, *words = shlex.split(fetching)
     assert program == "ggufspec"
-    return run(*words)[0]
+    shell.done(*words)
+    shell.done(*DRY, *used)
 
 
 def hint_of(*words: str, code: int, what: str) -> str:
@@ -68,18 +69,17 @@ def test_a_spoiled_file_of_the_cache_is_named_with_its_repair(
     hub: Hub, home: Path, spoil: Callable[[Path], None], what: str, name: str
 ) -> None:
     run("fetch", "-q", *PAIR)
-    assert shell.here(*DRY).returncode == 0
+    shell.done(*DRY)
     spoil(hub_client.blob(home, hub, name))
     hint = hint_of(*DRY, code=6, what=what)
     if spoil is truncate:  # headers are all that these commands read
         assert hint_of("plan", code=6, what=what) == hint
         assert hint_of("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF", code=6, what=what) == hint
-    assert repair(hint) == 0
+    repair(hint)
     assert (
         hub_client.blob(home, hub, name).stat().st_size
         == hub.repos[name.rpartition("/")[0]].files[name.rpartition("/")[2]].size
     )
-    assert shell.here(*DRY).returncode == 0
 
 
 def test_a_pair_of_the_catalogue_is_repaired_by_name(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -93,8 +93,7 @@ def test_a_pair_of_the_catalogue_is_repaired_by_name(hub: Hub, home: Path, tmp_p
     for words in (DRY, (*DRY, "--pair", "mine")):
         hint = hint_of(*words, code=6, what=" is damaged: ")
         assert hint == f"hint: restore it: rm {blob} && ggufspec fetch mine"
-    assert repair(hint) == 0
-    assert shell.here(*DRY).returncode == 0
+    repair(hint)
 
 
 def test_the_repair_of_a_single_file_is_a_fetch_of_its_commit(hub: Hub, home: Path) -> None:
@@ -105,8 +104,7 @@ def test_the_repair_of_a_single_file_is_a_fetch_of_its_commit(hub: Hub, home: Pa
     hint = hint_of(*DRY, "-m", target, "-md", drafter, code=6, what=f"{target} is damaged")
     commit = hub.repos["me/T-GGUF"].commit
     assert hint.endswith(f"rm {blob} && ggufspec fetch --target me/T-GGUF@{commit}/t-Q4_K_M.gguf")
-    assert repair(hint) == 0
-    assert shell.here(*DRY, "-m", target, "-md", drafter).returncode == 0
+    repair(hint, "-m", target, "-md", drafter)
 
 
 @pytest.mark.parametrize("spoil", [truncate, damage])
@@ -116,8 +114,7 @@ def test_an_own_folder_is_repaired(hub: Hub, tmp_path: Path, spoil: Callable[[Pa
     spoil(folder / "t-Q4_K_M.gguf")
     hint = hint_of(*DRY, code=6, what=f"{folder}/t-Q4_K_M.gguf is ")
     assert f"--local-dir '{folder}'" in hint
-    assert repair(hint) == 0
-    assert shell.here(*DRY).returncode == 0
+    repair(hint)
 
 
 def test_only_the_spoiled_part_of_a_model_is_removed(hub: Hub, home: Path) -> None:
@@ -129,12 +126,11 @@ def test_only_the_spoiled_part_of_a_model_is_removed(hub: Hub, home: Path) -> No
     hint = hint_of(*DRY, code=6, what=f"{names[1]} is damaged")
     assert f"rm {blobs[1]} && " in hint
     served = hub.bytes_served
-    assert repair(hint) == 0
+    repair(hint)
     assert hub.bytes_served == served + len(hub_client.gguf(1))
     blobs[2].unlink()
     hint = hint_of(*DRY, code=6, what=f"there is no file {home}")
-    assert repair(hint) == 0
-    assert shell.here(*DRY).returncode == 0
+    repair(hint)
 
 
 def test_a_pair_whose_files_are_gone_is_not_replaced_in_silence(hub: Hub, home: Path) -> None:
@@ -147,15 +143,14 @@ def test_a_pair_whose_files_are_gone_is_not_replaced_in_silence(hub: Hub, home: 
         assert hint.endswith("; or name another pair, such as --pair demo")
     with pytest.raises(NotCachedError):
         hub_package.last_pair()
-    assert repair(hint) == 0
-    assert shell.here(*DRY).returncode == 0
+    repair(hint)
 
 
 def test_an_undamaged_file_is_read_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     run("fetch", "-q", *PAIR)
-    assert shell.here(*DRY).returncode == 0
+    shell.done(*DRY)
     monkeypatch.setattr("hashlib.file_digest", None)
-    assert shell.here(*DRY).returncode == 0
+    shell.done(*DRY)
 
 
 # -- files of any origin
