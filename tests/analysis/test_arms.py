@@ -164,7 +164,7 @@ def test_another_text_excludes_its_cell_and_other_warnings_exclude_nothing(
     verdict: TextVerdict | None, doubts: tuple[str, ...], which: dict[str, Any], excluded: set[stats.Cell]
 ) -> None:
     def change(run: RunResult) -> RunResult:
-        difference = verdict and Difference(at_char=3, at_token=1, verdict=verdict)
+        difference = None if verdict is None else Difference(at_char=3, at_token=1, verdict=verdict)
         changed = replace(run, doubts=doubts, text_identical=verdict is None, difference=difference)
         return changed if _drafts(run, **which) else run
 
