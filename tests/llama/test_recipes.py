@@ -267,6 +267,7 @@ def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text("option(GGML_CUDA)\n")
     with pytest.raises(SourceError, match="vulkan"):
         options(tmp_path, Backend.VULKAN)
+    assert not {"GGML_NATIVE", "LLAMA_NATIVE"} & options(tmp_path).keys()  # it has neither
 
 
 def test_only_what_lies_alone_forgets_where_it_was_linked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +35,6 @@ NAMES: Mapping[Program, tuple[str, ...]] = {
 The official installer has one program ``llama`` for all; it drafts in its server alone (app/llama.cpp).
 """
 
-_FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
 _QUANTIZERS = ("llama-quantize", "quantize", "llama quantize")
@@ -423,13 +423,13 @@ def _inspect(
     return Executable(path=path, options=options, command=command), _ProgramVersion.read(match)
 
 
-def _age(built: Built | None) -> tuple[int, float]:
+def _age(built: Built | None) -> tuple[float, float]:
     """Sort the newest llama.cpp first, then the latest build; one without a number counts as current."""
     if built is None:
-        return 0, 0.0
+        return -math.inf, 0.0
     number = releases.build_number(built.version)
     built_at = datetime.fromisoformat(built.built_at).timestamp()
-    return (0 if number is None else -number + _FAR_FUTURE), -built_at
+    return -(math.inf if number is None else number), -built_at
 
 
 def _guess(programs: Mapping[Program, Executable]) -> int | None:

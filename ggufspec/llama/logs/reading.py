@@ -131,13 +131,12 @@ def _read_segment(
         others = [
             _span(log, other.start, other.end) for other in whole if other.start != closing_figures.start
         ]
+        notes: list[str] = []
         if others:
-            return [closing_figures], [
-                f"{', '.join(others)} look like figures, too; they are taken for generated text"
-            ]
-        return [closing_figures], [
-            _only(log, closing_figures)
-        ] if closing.after_text and not closing.at_end else []
+            notes = [f"{', '.join(others)} look like figures, too; they are taken for generated text"]
+        elif closing.after_text and not closing.at_end:
+            notes = [_only(log, closing_figures)]
+        return [closing_figures], notes
     figures = list(_all_figures(log.data, segment, whole))
     is_certain = not has_head and not log.data[figures[-1].end : end].strip() if figures else True
     if len(figures) != 1 or is_certain or figures[0].sample.program is Program.SERVER:
@@ -184,20 +183,19 @@ def _requests(data: bytes, offset: int) -> Iterator[LoggedFigures]:
             yield LoggedFigures(offset + first, offset + last, parsing.with_load(data[:last], sample))
 
 
-def _request_groups(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of requests with nothing but log lines between them: those of one server."""
-    start = end = None
+def _request_groups(data: bytes) -> list[tuple[int, int]]:
+    """Return the bounds of requests with nothing but log lines between them: those of one server."""
+    groups: list[tuple[int, int]] = []
     may_split = len(data) <= _PASTED and not parsing.is_server(data)  # a server's own log is one server's
     for match in parsing.find_request_lines(data):
-        line_start = data.rfind(b"\n", 0, match.start()) + 1
-        if start is None or end is None:
-            start = line_start
-        elif may_split and any(map(_is_prose, lines_from(data[end:line_start], 0))):
-            yield start, end
-            start = line_start
-        end = data.find(b"\n", match.end()) + 1 or len(data)
-    if start is not None and end is not None:
-        yield start, end
+        start = data.rfind(b"\n", 0, match.start()) + 1
+        if groups:
+            first, before = groups[-1]
+            if not (may_split and any(map(_is_prose, lines_from(data[before:start], 0)))):
+                start = first
+                groups.pop()
+        groups.append((start, data.find(b"\n", match.end()) + 1 or len(data)))
+    return groups
 
 
 def _is_prose(line: LogLine) -> bool:

@@ -223,24 +223,20 @@ def _not_found(
 ) -> SourceError:
     what = package if version is None else f"{package} {version}"
     what_failed = f" ({'; '.join(reasons)})" if reasons else ""
-    return SourceError(
-        f"{what} was not found on the package index{what_failed}",
-        _advice(package, offered, None if version is None else Version(version)),
-    )
-
-
-def _advice(package: str, offered: set[Version], wanted: Version | None) -> str:
-    finals = [version for version in offered if not version.is_prerelease]
-    if package == BUILDS_PACKAGE and wanted is not None and finals:
-        nearest = sorted(finals, key=lambda version: abs(version.major - wanted.major))[:2]
-        return f"the nearest builds there are {' and '.join(f'b{version.major}' for version in nearest)}"
-    if finals:
+    finals = [release for release in offered if not release.is_prerelease]
+    if package == BUILDS_PACKAGE and version is not None and finals:
+        wanted = Version(version).major
+        nearest = sorted(finals, key=lambda release: abs(release.major - wanted))[:2]
+        hint = f"the nearest builds there are {' and '.join(f'b{release.major}' for release in nearest)}"
+    elif finals:
         newest = f"`ggufspec build --version {max(finals)}` builds the newest one there"
-        return f"{newest}; or give a source tree with --source PATH"
-    return (
-        "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH; a "
-        "llama.cpp that is installed needs no build: put it on the PATH, or name it with --llama FOLDER"
-    )
+        hint = f"{newest}; or give a source tree with --source PATH"
+    else:
+        hint = (
+            "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH; a "
+            "llama.cpp that is installed needs no build: put it on the PATH, or name it with --llama FOLDER"
+        )
+    return SourceError(f"{what} was not found on the package index{what_failed}", hint)
 
 
 def _place(name: str, sha256: str) -> Path:
