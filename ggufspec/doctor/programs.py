@@ -99,7 +99,8 @@ _COMPILERS = ("c++", "g++", "clang++")
 def compiler() -> Finding:
     """Report the C++ compiler that builds use."""
     named = os.environ.get("CXX")
-    path = next(filter(None, map(shutil.which, (named,) if named else _COMPILERS)), None)
+    found = (shutil.which(name) for name in ((named,) if named else _COMPILERS))
+    path = next(filter(None, found), None)
     if path is None:
         text = f"CXX is {named}, which does not exist" if named else "no C++ compiler was found"
         return missing("compiler", text, "unset CXX" if named else install_command("g++"))

@@ -7,7 +7,6 @@ What the first fetch got is kept in pins.json beside the user's own catalogue:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,10 @@ from ggufspec import paths, userfiles
 from ggufspec.domain import ModelFile
 from ggufspec.errors import CatalogError, ChangedFileError
 from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles.gguf import split_names
 from ggufspec.modelfiles.hub import FetchItem, Survey
 
 _SCHEMA = 1
-_PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
 
 
 class _StoredPin(msgspec.Struct):
@@ -115,9 +114,9 @@ def _listed_items(survey: Survey) -> Iterator[tuple[FetchItem, Pin | None]]:
     entry = catalog.entry_of(survey.pair)
     if entry is None:
         return
-    models = {(model.repo, _PART.sub("", model.filename)): model for model in entry.pair.models}
+    models = {(model.repo, split_names(model.filename)[0]): model for model in entry.pair.models}
     for item in survey.items:
-        model = models.get((item.repo, _PART.sub("", item.file.path)))
+        model = models.get((item.repo, split_names(item.file.path)[0]))
         if model is not None and item.file.sha256 is not None:
             yield item, find_pin(model, entry.catalogue, item.file.path)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
 from ggufspec.options import settings
 from tests.support import fakes, shell
+from tests.support.hub_server import Hub
 
 NVCC = Path("/usr/local/cuda/bin/nvcc")
 H200 = Gpu(name="NVIDIA H200", total_bytes=139 << 30, free_bytes=138 << 30)
@@ -189,45 +188,22 @@ def test_missing_tools_come_with_what_mends_them(bare: Path, monkeypatch: pytest
     assert programs.compiler().text == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
 
 
-class _Hub(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        known = self.headers.get("authorization") == "Bearer hf_good"
-        body = b'{"name": "ada", "type": "user"}' if "whoami" in self.path else b"[]"
-        refused = "whoami" in self.path and not known
-        self.send_response(401 if refused else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-def ask(endpoint: str, token: str | None, *, offline: bool = False) -> Finding:
+def ask(endpoint: str, token: str | None = None, *, offline: bool = False) -> Finding:
     access = hub.Access(endpoint=endpoint, token=token, offline=offline)
     return models.reachability(access, models.HubRequest(access).answer())
 
 
-def test_the_hub_says_who_is_logged_in(endpoint: str) -> None:
-    assert ask(endpoint, "hf_good").text.endswith("as ada")
-    assert ask(endpoint, "hf_bad").fix == "hf auth login"
-    assert "not logged in" in ask(endpoint, None).text
-    assert "not checked: offline" in ask(endpoint, None, offline=True).text
+def test_the_hub_says_who_is_logged_in(loopback: Hub) -> None:
+    assert ask(loopback.url, "hf_good").text.endswith("as ada")
+    assert ask(loopback.url, "hf_bad").fix == "hf auth login"
+    assert "not logged in" in ask(loopback.url).text
+    assert "not checked: offline" in ask(loopback.url, offline=True).text
 
 
 def test_a_hub_that_is_not_there_is_a_remark() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    finding = ask(f"http://127.0.0.1:{port}", None)
+    finding = ask(f"http://127.0.0.1:{port}")
     assert finding.status is FindingStatus.REMARK
     assert "cannot be reached" in finding.text
 
@@ -255,7 +231,15 @@ def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
     assert report["can_run"] is True
     assert {*found} == {
         *(
-            *("settings", "Python", "threads", "governor", "heat", "memory", "GPU", "builds", "data"),
+            "settings",
+            "Python",
+            "threads",
+            "governor",
+            "heat",
+            "memory",
+            "GPU",
+            "builds",
+            "data",
             "Hub cache",
         ),
         *("compiler", "CMake", "Ninja", "CUDA", "llama.cpp", "library", "Hub", "models", "pairs", "results"),

@@ -145,12 +145,8 @@ def test_what_is_named_is_deleted_and_nothing_else(kept: dict[StorageKind, Path]
 def test_a_kind_means_all_of_it(kept: dict[StorageKind, Path], kind: StorageKind) -> None:
     assert run("prune", kind, "--yes").exit_code == 0
     assert storage.list_items([kind]) == ()
+    assert not [*paths.sources_dir().iterdir()] or kind is not StorageKind.SOURCES  # nor what was noted of it
     assert {item.kind for item in storage.list_items()} == set(StorageKind) - {kind}
-
-
-def test_what_was_noted_of_a_source_goes_with_it(kept: dict[StorageKind, Path]) -> None:
-    run("prune", "sources", "--yes")
-    assert list(paths.sources_dir().iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -181,54 +177,38 @@ def test_nothing_is_deleted_without_being_asked_for(kept: dict[StorageKind, Path
     assert all(path.exists() for path in kept.values())
 
 
-@pytest.mark.parametrize(("answer", "exit_code"), [("y", 0), ("n", 130)])
-def test_a_person_is_asked(kept: dict[StorageKind, Path], answer: str, exit_code: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "answer", "exit_code"), [((), "y", 0), ((), "n", 130), (("--quiet",), "y", 32)]
+)
+def test_a_person_is_asked_but_not_in_silence(
+    kept: dict[StorageKind, Path], words: tuple[str, ...], answer: str, exit_code: int
+) -> None:
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "ggufspec", "cache", "prune", "sources", NAMES[StorageKind.RESULTS]]
+    named = ["sources", NAMES[StorageKind.RESULTS]]
+    argv = [sys.executable, "-m", "ggufspec", *words, "cache", "prune", *named]
     os.write(ours, f"{answer}\n".encode())
-    result = subprocess.run(words, stdin=theirs, capture_output=True, text=True, check=False)
+    result = subprocess.run(argv, stdin=theirs, capture_output=True, text=True, check=False)
     os.close(ours)
     os.close(theirs)
     assert result.returncode == exit_code
-    assert (
-        f"{NAMES[StorageKind.SOURCES]}\n{NAMES[StorageKind.RESULTS]}\nDelete 2 items of 3.03 KiB?"
-        in result.stderr
-    )
-    assert kept[StorageKind.SOURCES].exists() == kept[StorageKind.RESULTS].exists() == (answer == "n")
+    question = f"{NAMES[StorageKind.SOURCES]}\n{named[1]}\nDelete 2 items of 3.03 KiB?"
+    assert (question in result.stderr) == (not words)
+    assert kept[StorageKind.SOURCES].exists() == kept[StorageKind.RESULTS].exists() == (exit_code != 0)
 
 
-def test_in_silence_nobody_is_asked(kept: dict[StorageKind, Path]) -> None:
-    ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "ggufspec", "-q", "cache", "prune", "sources"]
-    result = subprocess.run(words, stdin=theirs, capture_output=True, text=True, check=False)
-    os.close(ours)
-    os.close(theirs)
-    assert (result.returncode, kept[StorageKind.SOURCES].exists()) == (32, True)
+FOLDERS = ("builds", "sources", "cuda", "profiles", "results")
 
 
-@pytest.mark.parametrize("kind", list(StorageKind))
-def test_outward_links_are_left(kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind) -> None:
-    outside = tmp_path / "outside"
-    kept[kind].rename(outside)
-    kept[kind].symlink_to(outside)
+@pytest.mark.parametrize("name", [*NAMES.values(), *FOLDERS])
+def test_outward_links_are_left(kept: dict[StorageKind, Path], tmp_path: Path, name: str) -> None:
+    outside, kind = tmp_path / "outside", StorageKind(name.partition("/")[0])
+    place = storage.root(kind) if name in FOLDERS else kept[kind]
+    place.rename(outside)
+    place.symlink_to(outside)
     before = {path: path.lstat().st_size for path in (outside, *outside.rglob("*"))}
-    result = run("prune", NAMES[kind], "--yes")
+    result = run("prune", name, "--yes")
     assert isinstance(result.exception, GgufspecError)
     assert {path: path.lstat().st_size for path in before} == before
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [StorageKind.BUILDS, StorageKind.SOURCES, StorageKind.CUDA, StorageKind.PROFILES, StorageKind.RESULTS],
-)
-def test_a_linked_folder_is_kept(kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind) -> None:
-    outside = tmp_path / "outside"
-    storage.root(kind).rename(outside)
-    storage.root(kind).symlink_to(outside)
-    result = run("prune", kind, "--yes")
-    assert isinstance(result.exception, GgufspecError)
-    assert "is a link to another folder" in result.exception.message
-    assert list(outside.iterdir())
 
 
 def test_the_folder_that_a_user_chose_may_be_a_link(

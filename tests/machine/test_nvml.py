@@ -7,19 +7,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from ggufspec import machine, results
+from ggufspec import machine
 from ggufspec.doctor import machines
 from ggufspec.doctor.finding import FindingStatus
 from ggufspec.domain import Conditions
 from ggufspec.machine import Gpu, Watch, nvml
 from ggufspec.machine.nvml import Reading
 from ggufspec.machine.sampling import GpuSampler, Moment, summary
-from tests.support import fake_nvml, values
+from tests.support import fake_nvml
 from tests.support.fake_nvml import FakeGpu
 
 GIB = 1 << 30
@@ -144,15 +143,6 @@ def test_what_happens_meanwhile_is_seen(install: Install) -> None:
     asked = len(gpu.asked)
     time.sleep(0.03)
     assert len(gpu.asked) == asked
-
-
-def test_a_watch_reads_several_times_a_second(install: Install) -> None:
-    gpu = FakeGpu()
-    install(gpu)
-    with Watch.start():
-        time.sleep(0.7)
-        readings = gpu.asked.count("nvmlDeviceGetPowerUsage")
-    assert 3 <= readings <= 8
 
 
 @pytest.mark.parametrize("refused", FIELDS)
@@ -280,18 +270,6 @@ def test_gpus_are_added_up() -> None:
     lost = Reading(None, None, None, None, None, None)
     found = summary(_moments(IDLE, lost, BUSY, IDLE), [None], [None])
     assert (found.gpu_mhz, found.gpu_peak_bytes, found.gpu_throttled) == (1980.0, 20 * GIB, ())
-
-
-def test_conditions_are_stored_and_read_again() -> None:
-    seen = Conditions(gpu_j=61.5, gpu_peak_bytes=20 * GIB, gpu_throttled=("hw-thermal", "sw-power-cap"))
-    here = replace(values.MACHINE, gpu_driver="580.65.06", gpu_bytes=(80 * GIB,))
-    stored = results.create(replace(values.META, machine=here))
-    stored = results.append(stored, replace(values.run(), conditions=seen))
-    stored = results.append(stored, replace(values.run(repeat=1), conditions=Conditions(gpu_throttled=())))
-    results.close(stored)
-    again = results.load(stored.meta.id)
-    assert again.meta.machine == here
-    assert [run.conditions for run in again.runs] == [seen, Conditions(gpu_throttled=())]
 
 
 def test_the_doctor_looks_at_gpus(install: Install) -> None:

@@ -15,7 +15,7 @@ from ggufspec.measure import arms, runplan
 from ggufspec.measure.loading import plan_loads, plan_repeats
 from ggufspec.measure.runplan import Experience, RunPlan
 from ggufspec.measure.sweep import Block, Sweep
-from ggufspec.modelfiles.gguf import ModelCard, parse_header
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.report.text.projections import sweep_plan
 from tests.support import models, shapes, values
 
@@ -141,9 +141,8 @@ INSTALL = Install(
 def cards(monkeypatch: pytest.MonkeyPatch) -> dict[ModelFile, ModelCard]:
     """A model whose cache, at a long context, takes much more memory than its weights."""
     monkeypatch.setattr(machine, "memory", lambda gpus=(): Room(total_bytes=64 << 30, free_bytes=32 << 30))
-    metadata, tensors = models.llama(n_layers=16, n_embd=512, n_ff=512, n_heads=8, vocabulary=shapes.LLAMA3)
-    content = models.encode(metadata, tensors)[0]
-    return {TARGET: parse_header(models.Memory(content), name=TARGET.filename)}
+    model = models.llama(n_layers=16, n_embd=512, n_ff=512, n_heads=8, vocabulary=shapes.LLAMA3)
+    return {TARGET: models.card(model)}
 
 
 def _capacity(cards: dict[ModelFile, ModelCard], install: Install = INSTALL, **axes: Any) -> int:

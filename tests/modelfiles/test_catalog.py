@@ -61,13 +61,6 @@ def test_the_embedded_pairs_are_those_whose_models_travel_with_the_package(confi
     assert not catalog.is_embedded("nothing")
 
 
-def test_an_unknown_name_brings_close_ones() -> None:
-    with pytest.raises(CatalogError) as caught:
-        catalog.find_pair("llama-3-70")
-    assert caught.value.message == "no pair is called 'llama-3-70'"
-    assert caught.value.hint.startswith("close names: llama-3-70b, ")
-
-
 def test_the_users_own_pairs_join_ours(config: Path) -> None:
     config.write_text(
         '[pairs.mine]\ntarget = { repo = "me/T", file = "t.gguf" }\ndrafter = { path = "d.gguf" }\n'

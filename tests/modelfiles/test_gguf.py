@@ -16,7 +16,7 @@ from ggufspec.domain import ModelRun, Offload, Program
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.compat import judging
-from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card, validate_file
+from ggufspec.modelfiles.gguf import ModelCard, read_card, validate_file
 from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES, GGML_TYPES, TYPES_BY_NAME
 from tests.support import models
 from tests.support.damage import mutate
@@ -38,7 +38,7 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -
 
 
 def _parse(content: bytes) -> ModelCard:
-    return parse_header(models.Memory(content), name="m.gguf")
+    return models.parse(models.Memory(content))
 
 
 def test_the_embedded_pair_is_read() -> None:
@@ -247,7 +247,7 @@ def _many(count: int, item: Callable[[int], bytes]) -> bytes:
 def test_headers_larger_than_any_models_are_refused(write: Callable[[], bytes], what: str) -> None:
     source = models.Memory(write())
     with pytest.raises(ModelFileError, match=rf"(?m)has .*{what} in its header; models have at most [\d,]+$"):
-        parse_header(source, name="m.gguf")
+        models.parse(source)
     assert source.bytes_read <= (1 << 20) + 64
 
 
@@ -288,7 +288,7 @@ def test_a_large_vocabulary_is_read_soon_and_no_further_than_needed() -> None:
     header, data_bytes = models.encode(*models.llama(vocabulary=models.tokens(128_256)))
     source = models.Memory(header + bytes(data_bytes))
     started = time.process_time()
-    card = parse_header(source, name="m.gguf")
+    card = models.parse(source)
     assert time.process_time() - started < 1.0
     assert card.vocabulary.n_tokens == 128_256
     assert card.vocabulary.tokens[128_255] == "▁w127995".encode()

@@ -57,25 +57,19 @@ def _ways(*methods: Method, chains: Iterable[Chain] = ()) -> set[Chain]:
     return {*map(Chain, methods), *chains}
 
 
-MODEL = _ways(Method.DRAFT_MODEL)
+MODEL, NOTHING = _ways(Method.DRAFT_MODEL), set[Chain]()
 TEXT = _ways(Method.DRAFT_MODEL, *NGRAMS)
-MTP = _ways(
-    Method.DRAFT_MODEL,
-    Method.DRAFT_MTP,
-    *NGRAMS,
-    chains=(CHAIN, Chain(Method.DRAFT_MTP, (Method.NGRAM_SIMPLE,))),
-)
+MTP = TEXT | _ways(Method.DRAFT_MTP, chains=(CHAIN, Chain(Method.DRAFT_MTP, (Method.NGRAM_SIMPLE,))))
 TODAY = set(EVERY_WAY) - _ways(Method.SUFFIX)
-NOTHING: set[Chain] = set()
-DRAFTS = {
-    "0.2.63": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
-    "0.2.90": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
-    "0.3.2": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
-    "0.3.16": {Program.TREE: MODEL, Program.SIMPLE: MODEL, Program.SERVER: MODEL},
-    "0.3.20": {Program.TREE: MODEL, Program.SIMPLE: MODEL, Program.SERVER: TEXT},
-    "0.3.23": {Program.TREE: MODEL, Program.SIMPLE: TEXT, Program.SERVER: TEXT},
-    "0.3.24": {Program.TREE: MODEL, Program.SIMPLE: MTP, Program.SERVER: MTP},  # it lists draft-eagle3
-    "0.3.36": {Program.TREE: MODEL, Program.SIMPLE: TODAY, Program.SERVER: TODAY},
+DRAFTS = {  # by build: what the simple program and the server draft by; the tree program has draft models
+    "0.2.63": (NOTHING, NOTHING),
+    "0.2.90": (NOTHING, NOTHING),
+    "0.3.2": (NOTHING, NOTHING),
+    "0.3.16": (MODEL, MODEL),
+    "0.3.20": (MODEL, TEXT),
+    "0.3.23": (TEXT, TEXT),
+    "0.3.24": (MTP, MTP),  # it lists draft-eagle3
+    "0.3.36": (TODAY, TODAY),
 }
 
 
@@ -98,8 +92,10 @@ def _argv(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
 @pytest.mark.parametrize("build", DRAFTS)
 def test_every_build_and_program_drafts_by_a_method_or_refuses_it(build: str, program: Program) -> None:
     install = numbered_install(build)
+    simple, server = DRAFTS[build]
+    known = {Program.TREE: MODEL, Program.SIMPLE: simple, Program.SERVER: server}[program]
     for way in EVERY_WAY:
-        if way not in DRAFTS[build][program]:
+        if way not in known:
             with pytest.raises(GgufspecError) as caught:
                 _argv(_spec(way), install, program)
             assert "\n" not in caught.value.message, way
@@ -117,12 +113,7 @@ def test_every_build_and_program_drafts_by_a_method_or_refuses_it(build: str, pr
 def test_a_refusal_names_the_first_build_that_drafts_so(method: Method) -> None:
     with pytest.raises(GgufspecError, match=f"cannot draft by {method.value}") as caught:
         commands.argv(_spec(Chain(method)), numbered_install("0.3.16"), program=Program.SIMPLE)
-    first = {
-        Method.DRAFT_MTP: 9180,
-        Method.DRAFT_EAGLE3: 9606,
-        Method.DRAFT_DFLASH: 9831,
-        Method.DRAFT_DSPARK: 10163,
-    }
+    first = {Method.DRAFT_MTP: 9180, Method.DRAFT_EAGLE3: 9606, Method.DRAFT_DFLASH: 9831, DSPARK: 10163}
     assert f"b{first.get(method, 7864)} and newer" in (caught.value.hint or "")
 
 
@@ -364,6 +355,11 @@ def _arms(sweep: Sweep) -> list[tuple[str, str | None, int]]:
     assert len({arm.key for arm in arms}) == len(arms)
     suite = RunPlan(blocks=blocks, prompts=())
     assert suite.n_arms == RunPlan(blocks=tuple(blocks), prompts=()).n_arms
+    return _drafting(arms)
+
+
+def _drafting(arms: Iterable[RunSpec]) -> list[tuple[str, str | None, int]]:
+    """Return what drafts in each arm that does: the method, the drafter's file and the draft size."""
     return [
         (str(arm.drafting.chain), arm.drafter.filename if arm.drafter else None, arm.drafting.n_max)
         for arm in arms
@@ -444,25 +440,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _request(files: Path, target: str, *drafters: str, **options: Any) -> BenchOptions:
-    return BenchOptions(
-        **{
-            "target": files / f"{target}.gguf",
-            "draft_model": tuple(files / f"{name}.gguf" for name in drafters) or None,
-            "engine": "server",
-            "prompt": ("Hello",),
-            "chat": False,
-            **options,
-        }
-    )
+    usual: dict[str, Any] = {"engine": "server", "prompt": ("Hello",), "chat": False}
+    named = tuple(files / f"{name}.gguf" for name in drafters) or None
+    return BenchOptions(target=files / f"{target}.gguf", draft_model=named, **usual | options)
 
 
 def _measured(asked: BenchOptions) -> list[tuple[str, str | None, int]]:
-    arms = prepare_session(asked).suite.blocks[0].arms
-    return [
-        (str(arm.drafting.chain), arm.drafter.filename if arm.drafter else None, arm.drafting.n_max)
-        for arm in arms
-        if arm.drafting
-    ]
+    return _drafting(prepare_session(asked).suite.blocks[0].arms)
 
 
 def test_a_drafters_header_says_how_it_drafts(files: Path) -> None:

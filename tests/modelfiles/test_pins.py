@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -39,6 +40,12 @@ def _digest(hub: Hub, name: str = TARGET) -> str:
     return hub.repos[repo].files[path].digest
 
 
+def _pinned(config: Path) -> dict[str, dict[str, str]]:
+    stored = json.loads((config / "pins.json").read_text())
+    assert stored["schema"] == 1
+    return dict(stored["files"])
+
+
 def _change(hub: Hub) -> str:
     """Replace the target on the Hub, and return its new checksum."""
     hub.add("me/T-GGUF", {"t-Q4_K_M.gguf": hub_client.gguf(1 << 20, seed=9)})
@@ -50,12 +57,9 @@ def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path) ->
     commit, old = hub.repos["me/T-GGUF"].commit, _digest(hub)
     code, _, err = run("fetch", "mine")
     assert (code, f"pinned in {config / 'pins.json'}: {TARGET}, {DRAFTER}" in err) == (0, True)
-    assert json.loads((config / "pins.json").read_text()) == {
-        "schema": 1,
-        "files": {
-            DRAFTER: {"commit": hub.repos["me/D-GGUF"].commit, "sha256": _digest(hub, DRAFTER)},
-            TARGET: {"commit": commit, "sha256": old},
-        },
+    assert _pinned(config) == {
+        DRAFTER: {"commit": hub.repos["me/D-GGUF"].commit, "sha256": _digest(hub, DRAFTER)},
+        TARGET: {"commit": commit, "sha256": old},
     }
     again, _, err = run("fetch", "mine")
     assert (again, "pinned in" in err) == (0, False)
@@ -69,10 +73,7 @@ def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path) ->
         assert f"`ggufspec fetch mine --repin` accepts the new file; `--revision {commit}` gets" in err
     accepted, _, err = run("fetch", "mine", "--repin")
     assert (accepted, f"pinned in {config / 'pins.json'}: {TARGET}\n" in err) == (0, True)
-    assert json.loads((config / "pins.json").read_text())["files"][TARGET] == {
-        "commit": "c" * 40,
-        "sha256": new,
-    }
+    assert _pinned(config)[TARGET] == {"commit": "c" * 40, "sha256": new}
     assert run("fetch", "-q", "mine")[0] == 0
 
 
@@ -89,16 +90,15 @@ def test_the_catalogue_pins_as_well(hub: Hub, config: Path) -> None:
 def test_what_matches_the_catalogue_is_not_pinned_again(hub: Hub, config: Path) -> None:
     _write_catalogue(config, f", sha256 = '{_digest(hub)}'")
     assert run("fetch", "mine")[0] == 0
-    assert list(json.loads((config / "pins.json").read_text())["files"]) == [DRAFTER]
+    assert list(_pinned(config)) == [DRAFTER]
 
 
-def test_models_that_no_catalogue_lists_are_not_pinned(hub: Hub, config: Path) -> None:
+def test_other_models_are_not_pinned_and_other_revisions_neither_pinned_nor_checked(
+    hub: Hub, config: Path
+) -> None:
     assert run("fetch", *PAIR)[0] == 0
     assert run("fetch", "mine", "--revision", "main")[0] == 0
     assert not (config / "pins.json").exists()
-
-
-def test_a_revision_that_was_asked_for_is_not_checked(hub: Hub, config: Path) -> None:
     run("fetch", "-q", "mine")
     _change(hub)
     assert run("fetch", "-q", "mine", "--revision", "main")[0] == 0
@@ -112,7 +112,7 @@ def test_a_model_in_parts_is_pinned_part_by_part(hub: Hub, config: Path) -> None
         f"[pairs.split]\ntarget = {{ repo = 'me/S-GGUF', file = '{parts[0]}' }}\n"
     )
     run("fetch", "--no-check", "split")
-    assert list(json.loads((config / "pins.json").read_text())["files"]) == [f"me/S-GGUF/{p}" for p in parts]
+    assert list(_pinned(config)) == [f"me/S-GGUF/{p}" for p in parts]
 
 
 def test_pairs_says_what_is_pinned(hub: Hub, config: Path) -> None:
@@ -133,23 +133,22 @@ def test_pairs_says_what_is_pinned(hub: Hub, config: Path) -> None:
     assert "changed since it was listed: t-Q4_K_M.gguf" in run("pairs", "mine", "--verify")[1]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "files": {"a": 1}}'])
-def test_damaged_pins_are_one_clear_error(content: str, hub: Hub, config: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        *((text, "cannot be read") for text in ("", "{", "[]", '{"schema": 1}')),
+        ('{"schema": 1, "files": {"a": 1}}', "cannot be read"),
+        ('{"schema": 2, "files": {}}', "was written by a newer ggufspec (schema 2)"),
+    ],
+)
+def test_pins_of_another_form_are_one_clear_error(content: str, problem: str, hub: Hub, config: Path) -> None:
     (config / "pins.json").write_text(content)
     code, _, err = run("fetch", "mine")
-    assert (code, f"the pins in {config / 'pins.json'} cannot be read" in err) == (31, True)
-
-
-def test_pins_of_a_newer_version_are_refused(hub: Hub, config: Path) -> None:
-    (config / "pins.json").write_text('{"schema": 2, "files": {}}')
-    code, _, err = run("fetch", "mine")
-    assert (code, "written by a newer ggufspec (schema 2)" in err) == (31, True)
+    assert (code, f"{config / 'pins.json'} {problem}" in err, err.count("\n")) == (31, True, 2)
 
 
 def test_refused_pins_are_warnings(hub: Hub, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(pins, "pin_files", refuse)
+    refused = mock.Mock(side_effect=PermissionError(13, "Permission denied"))
+    monkeypatch.setattr(pins, "pin_files", refused)
     code, _, err = run("fetch", "mine")
     assert (code, "Permission denied; nothing was pinned" in err) == (0, True)

@@ -178,13 +178,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert large < small + 20
 
 
-def test_help_opens_with_two_examples() -> None:
-    lines = run("--help").stdout.splitlines()
-    assert [line.removeprefix("usage:").split()[:2] for line in lines[:2]] == [
-        ["python", "scripts/make_random_gguf.py"]
-    ] * 2
-
-
 def _weights(path: Path) -> dict[str, Any]:
     """Return every tensor [rows, columns], decoded by the gguf package."""
     return {

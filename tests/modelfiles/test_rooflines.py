@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -36,28 +37,28 @@ def card(target: Path) -> ModelCard:
     return gguf.read_card(target)
 
 
-def _seconds(card: ModelCard, offload: Offload, *gpus: costs.DevicePeaks, depth: int = 0) -> float:
-    machines = whatif.Machines.of(gpus, HOST, n_gpus=len(offload.tensor_split))
+def _offload(layers: Any = "all", *split: float, cpu_moe: Any = None) -> Offload:
+    return Offload(target=ModelRun(layers=layers, cpu_moe=cpu_moe), tensor_split=split)
+
+
+def _seconds(card: ModelCard, offload: Offload, depth: int = 0) -> float:
+    machines = whatif.Machines.of((GPU,), HOST, n_gpus=len(offload.tensor_split))
     return 1 / whatif.forecast_rate(whatif.parts_of(card, offload, machines, depth=depth), depth).value
 
 
 def test_a_model_on_one_device_takes_what_its_shape_takes(card: ModelCard) -> None:
     shape = whatif.shape(card, depth=512)
-    assert _seconds(card, Offload(target=ModelRun(layers="all")), GPU, depth=512) == pytest.approx(
-        costs.seconds(shape, GPU, 1, 512)
-    )
-    assert _seconds(card, Offload(target=ModelRun(layers=0)), GPU, depth=512) == pytest.approx(
-        costs.seconds(shape, HOST, 1, 512)
-    )
+    for layers, device in (("all", GPU), (0, HOST)):
+        assert _seconds(card, _offload(layers), 512) == pytest.approx(costs.seconds(shape, device, 1, 512))
 
 
 @pytest.mark.parametrize(
     ("offload", "visits"),
     [
-        (Offload(target=ModelRun(layers=4)), [0, 1]),  # the host's layers come first
-        (Offload(target=ModelRun(layers="all", cpu_moe=3)), [0, 3]),  # experts are left and come back
-        (Offload(target=ModelRun(layers=6, cpu_moe=5)), [2, 1]),  # three whole layers, experts of two more
-        (Offload(target=ModelRun(layers=6), tensor_split=(3.0, 1.0)), [0, 1, 1]),
+        (_offload(4), [0, 1]),  # the host's layers come first
+        (_offload(cpu_moe=3), [0, 3]),  # experts are left and come back
+        (_offload(6, cpu_moe=5), [2, 1]),  # three whole layers, experts of two more
+        (_offload(6, 3.0, 1.0), [0, 1, 1]),
     ],
     ids=str,
 )
@@ -81,15 +82,13 @@ def test_half_on_the_gpu_by_hand(card: ModelCard) -> None:
     )
     output = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("output"))
     by_hand = (4 * layer + output) / 1e9 + 4 * layer / 1e8
-    assert _seconds(card, Offload(target=ModelRun(layers=5)), GPU) == pytest.approx(by_hand)
+    assert _seconds(card, _offload(5)) == pytest.approx(by_hand)
 
 
 def test_more_layers_on_the_faster_device_are_never_slower(card: ModelCard) -> None:
-    times = [_seconds(card, Offload(target=ModelRun(layers=layers)), GPU, depth=512) for layers in range(10)]
+    times = [_seconds(card, _offload(layers), 512) for layers in range(10)]
     assert times == sorted(times, reverse=True)
-    assert _seconds(card, Offload(target=ModelRun(layers="all", cpu_moe="all")), GPU) > _seconds(
-        card, Offload(target=ModelRun(layers="all")), GPU
-    )
+    assert _seconds(card, _offload(cpu_moe="all")) > _seconds(card, _offload())
 
 
 def test_layers_are_split_over_gpus_as_llama_cpp_does(card: ModelCard) -> None:
@@ -97,10 +96,8 @@ def test_layers_are_split_over_gpus_as_llama_cpp_does(card: ModelCard) -> None:
     distribution = memory.distribute(card, ModelRun(), SETTINGS.layout, tensor_split=(3.0, 1.0))
     assert distribution.caches == (0,) * 7 + (1,)
     assert distribution.output == 1
-    whole = memory.plan(card, None, Offload(target=ModelRun(layers="all")), SETTINGS).target
-    split = memory.plan(
-        card, None, Offload(target=ModelRun(layers="all"), tensor_split=(3.0, 1.0)), SETTINGS
-    ).target
+    whole = memory.plan(card, None, _offload(), SETTINGS).target
+    split = memory.plan(card, None, _offload("all", 3.0, 1.0), SETTINGS).target
     assert whole.gpus == (whole.gpu,)
     assert (split.gpu.weights, split.gpu.cache) == (whole.gpu.weights, whole.gpu.cache)
     assert split.gpus[0].cache == 7 * split.gpus[1].cache
@@ -108,8 +105,7 @@ def test_layers_are_split_over_gpus_as_llama_cpp_does(card: ModelCard) -> None:
 
 def test_experts_on_the_host_leave_room_on_the_gpu(card: ModelCard) -> None:
     plans = [
-        memory.plan(card, None, Offload(target=ModelRun(layers="all", cpu_moe=layers)), SETTINGS).target
-        for layers in (None, 3, "all")
+        memory.plan(card, None, _offload(cpu_moe=layers), SETTINGS).target for layers in (None, 3, "all")
     ]
     experts = sum(t.size_bytes for t in card.tensors if "_exps" in t.name) // 8
     assert plans[0].gpu.weights - plans[1].gpu.weights == 3 * experts
@@ -119,7 +115,7 @@ def test_experts_on_the_host_leave_room_on_the_gpu(card: ModelCard) -> None:
 
 
 def test_each_gpu_of_a_split_must_have_room(card: ModelCard) -> None:
-    plan = memory.plan(card, None, Offload(target=ModelRun(layers="all"), tensor_split=(3.0, 1.0)), SETTINGS)
+    plan = memory.plan(card, None, _offload("all", 3.0, 1.0), SETTINGS)
     first, second = plan.each_gpu_bytes
     assert memory.fits(plan, (first, second), 0)
     assert not memory.fits(plan, (first - 1, second + 1), 0)
@@ -128,34 +124,37 @@ def test_each_gpu_of_a_split_must_have_room(card: ModelCard) -> None:
         memory.fits(plan, (first, first, first), 0)
 
 
-def _run(*words: str) -> Result:
-    return CliRunner().invoke(cli, [*words])
+def _run(*words: str | Path | float) -> Result:
+    return CliRunner().invoke(cli, [*map(str, words)])
+
+
+def _rows(result: Result) -> list[dict[str, str]]:
+    assert result.exit_code == 0, result.output
+    return [*csv.DictReader(io.StringIO(result.stdout))]
 
 
 def test_a_plan_says_how_fast_it_can_be_at_most(target: Path) -> None:
-    words = ("plan", "-m", str(target), "-c", "512", "--machine", "rtx-3090", "--vram", "24G")
+    words = ("plan", "-m", target, "-c", 512, "--machine", "rtx-3090", "--vram", "24G")
     result = _run(*words, "--host", "ryzen-7950x", "-o", "csv")
-    assert result.exit_code == 0, result.output
-    rates = [float(row["forecast_tps"]) for row in csv.DictReader(io.StringIO(result.stdout))]
+    rates = [float(row["forecast_tps"]) for row in _rows(result)]
     assert len(rates) == 10
-    assert rates[1:] == sorted(
-        rates[1:]
-    )  # for the first layer alone, handing over takes longer than it saves
+    # for the first layer alone, handing over takes longer than it saves
+    assert rates[1:] == sorted(rates[1:])
     assert rates[1] < rates[0] < rates[-1]
     assert "layers on the CPU: AMD Ryzen 9 7950X" in result.stderr
     assert "tokens/s are forecast from these machines' peak rates" in result.stderr
     table = _run(*words, "--host", "83.2G").stdout
     assert "Forecast: " in table
     assert "forecast tokens/s" in table
-    alone = _run(*words, "-o", "csv").stdout  # without the host, only what is all on the GPU is known
-    known = [row["forecast_tps"] for row in csv.DictReader(io.StringIO(alone))]
+    # without the host, only what is all on the GPU is known
+    known = [row["forecast_tps"] for row in _rows(_run(*words, "-o", "csv"))]
     assert known[:-1] == [""] * 9
     assert float(known[-1]) == pytest.approx(rates[-1])
-    assert "Forecast" not in _run("plan", "-m", str(target), "--vram", "24G").stdout
+    assert "Forecast" not in _run("plan", "-m", target, "--vram", "24G").stdout
 
 
 def test_a_plan_over_two_gpus_names_each(target: Path) -> None:
-    words = ("plan", "-m", str(target), "-c", "512", "-ts", "3,1")
+    words = ("plan", "-m", target, "-c", 512, "-ts", "3,1")
     result = _run(*words, "--vram", "24G,12G")
     assert result.exit_code == 0, result.output
     assert "9 of 9 layers fit into 24 GiB + 12 GiB with 1 GiB left free" in result.stdout
@@ -169,10 +168,10 @@ def test_a_plan_over_two_gpus_names_each(target: Path) -> None:
 def test_drafting_is_forecast_for_a_target_that_lies_half_on_the_gpu(target: Path, tmp_path: Path) -> None:
     shape = models.llama(n_layers=1, n_embd=32, vocabulary=models.tokens(1000))
     small = models.write_model(tmp_path / "small.gguf", *shape)
-    words = ("whatif", "-m", str(target), "-md", str(small), "--machine", "rtx-3090", "--alpha", "0.8")
-    whole = _run(*words, "--draft", "3", "-o", "csv")
-    half = _run(*words, "--draft", "3", "-o", "csv", "--ngl", "4", "--host", "ryzen-7950x")
-    (fast,), (slow,) = (list(csv.DictReader(io.StringIO(result.stdout))) for result in (whole, half))
+    words = ("whatif", "-m", target, "-md", small, "--machine", "rtx-3090", "--alpha", 0.8)
+    drafting = (*words, "--draft", 3, "-o", "csv")
+    (fast,) = _rows(_run(*drafting))
+    (slow,) = _rows(_run(*drafting, "--ngl", 4, "--host", "ryzen-7950x"))
     assert float(slow["tokens_per_s"]) < float(fast["tokens_per_s"])
     assert fast["costs"] == slow["costs"] == "headers"
     assert "nine of ten such speed-ups are within a factor of 1.5" in _run(*words, "--draft", "3").stdout
@@ -203,9 +202,9 @@ def test_a_plan_lists_the_fastest_places_ready_to_paste(target: Path, tmp_path: 
     drafter = models.write_model(
         tmp_path / "drafter.gguf", *models.llama(n_embd=128, vocabulary=models.tokens(1000))
     )
-    words = ("-m", target, "-md", drafter, "-c", 256, "-ub", 16, "--vram", "20M", "--reserve", 0)
     machines = ("--machine", "9G", "--host", "600M")
-    found = CliRunner().invoke(cli, ["plan", *map(str, (*words, *machines))])
+    words = ("plan", "-m", target, "-md", drafter, "-c", 256, "-ub", 16, "--vram", "20M", "--reserve", 0)
+    found = _run(*words, *machines)
     assert found.exit_code == 0, found.output
     listed = re.findall(r"\| *(none|\d+) *\| *(-ngl .*?) *\|", found.output) or re.findall(
         r"^ *(none|\d+) +(-ngl .*?)  ", found.output, re.MULTILINE
@@ -219,9 +218,7 @@ def test_a_plan_lists_the_fastest_places_ready_to_paste(target: Path, tmp_path: 
     clip = metadata | {"general.architecture": "clip"}
     projector = models.write_model(tmp_path / "mmproj.gguf", clip, tensors)
     asked = ("-m", target, "-md", drafter, "-c", 256, "--vram", "40M", "--reserve", 0, *machines)
-    ranked = ["whatif", *map(str, asked), *["--alpha", "0.8", "--draft", "1", "-o", "csv"]]
-    results = [CliRunner().invoke(cli, [*ranked, *more]) for more in ([], ["--mmproj", str(projector)])]
-    (row,), (less,) = (csv.DictReader(io.StringIO(result.stdout)) for result in results)
+    ranked = ("whatif", *asked, "--alpha", 0.8, "--draft", 1, "-o", "csv")
+    (row,), (less,) = _rows(_run(*ranked)), _rows(_run(*ranked, "--mmproj", projector))
     assert row["places"] != less["places"]  # what reads images takes the room of experts
-    held = CliRunner().invoke(cli, ["plan", *map(str, (*words, *machines, "--ram", "1M"))])
-    assert "fastest places" not in held.output
+    assert "fastest places" not in _run(*words, *machines, "--ram", "1M").output

@@ -24,10 +24,8 @@ def test_pairs_are_verified(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monkey
         'drafter = { repo = "me/D-GGUF", file = "d-Q8_0.gguf", sha256 = "00" }\n'
         '[pairs.gone]\ntarget = { repo = "me/T-GGUF", file = "t-Q2_K.gguf" }\n'
     )
-    assert run("pairs", "mine", "--verify")[:2] == (
-        0,
-        "mine: changed since it was listed: d-Q8_0.gguf, 5.48 MiB\n",
-    )
+    said = "mine: changed since it was listed: d-Q8_0.gguf, 5.48 MiB\n"
+    assert run("pairs", "mine", "--verify")[:2] == (0, said)
     code, out, err = run("pairs", "gone", "--verify")
     assert (code, out) == (31, "gone: me/T-GGUF has no file t-Q2_K.gguf\n")
     assert err == "error: 1 of 1 pairs are not available\nhint: fix the catalogue\n"
@@ -51,15 +49,11 @@ def test_fit_takes_the_largest(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mon
     hub.add("me/Fits-GGUF", {"f-Q4_0.gguf": hub_client.gguf(48 << 20)})
     hub.add("me/Huge-GGUF", {"h-Q4_0.gguf": hub_client.gguf()})
     hub.repos["me/Huge-GGUF"].files["h-Q4_0.gguf"].size = 1 << 50
-    entry = '[pairs.{name}]\ntarget = {{ repo = "me/{repo}", file = "{file}" }}\n'
+    fits, huge = 'repo = "me/Fits-GGUF", file = "f-Q4_0.gguf"', 'repo = "me/Huge-GGUF", file = "h-Q4_0.gguf"'
     draft = 'drafter = { repo = "me/D-GGUF", file = "d-Q8_0.gguf" }\n'
-    (tmp_path / "pairs.toml").write_text(
-        entry.format(name="fits", repo="Fits-GGUF", file="f-Q4_0.gguf")
-        + draft
-        + entry.format(name="huge", repo="Huge-GGUF", file="h-Q4_0.gguf")
-        + draft
-        + entry.format(name="alone", repo="Fits-GGUF", file="f-Q4_0.gguf")
-    )
+    pairs = {"fits": (fits, draft), "huge": (huge, draft), "alone": (fits, "")}
+    entries = (f"[pairs.{name}]\ntarget = {{ {file} }}\n{rest}" for name, (file, rest) in pairs.items())
+    (tmp_path / "pairs.toml").write_text("".join(entries))
     code, out, err = run("fetch", "--largest", "--dry-run")
     assert code == 0
     assert "me/Fits-GGUF/f-Q4_0.gguf" in out
@@ -71,24 +65,20 @@ def test_fit_takes_the_largest(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mon
 def test_suggest_ranks_what_it_finds(hub: Hub) -> None:
     base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
     hub.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(40 << 20)}, info=base)
-    other = hub_client.gguf().replace(b"<0xC5>", b"<0xc5>")
-    for name, downloads, body in (
-        ("a/Model-3-1B-GGUF", 90_000, hub_client.gguf()),
-        ("b/Model-3-0.5B-GGUF", 800, hub_client.gguf()),
-        ("c/Model-3-1B-other-GGUF", 990_000, other),
-    ):
+    same, other = hub_client.gguf(), hub_client.gguf().replace(b"<0xC5>", b"<0xc5>")
+    offered = {
+        "a/Model-3-1B-GGUF": (90_000, same),
+        "b/Model-3-0.5B-GGUF": (800, same),
+        "c/Model-3-1B-other-GGUF": (990_000, other),
+    }
+    for name, (downloads, body) in offered.items():
         hub.add(name, {"d-Q8_0.gguf": body, "d-F16.gguf": hub_client.gguf(1 << 20)})
         hub.repos[name].info = {"downloads": downloads, "gguf": {"architecture": "llama"}}
     hub.add("d/Model-3-70B-GGUF", {"d.gguf": hub_client.gguf()})
     code, out, err = run("suggest", "me/Model-3-8B-GGUF:Q4_K_M")
     lines = [line.split() for line in out.splitlines()]
     assert code == 0
-    assert [line[0] for line in lines] == [
-        "drafter",
-        "a/Model-3-1B-GGUF/d-Q8_0.gguf",
-        "b/Model-3-0.5B-GGUF/d-Q8_0.gguf",
-        "c/Model-3-1B-other-GGUF/d-Q8_0.gguf",
-    ]
+    assert [line[0] for line in lines] == ["drafter", *(f"{name}/d-Q8_0.gguf" for name in offered)]
     assert lines[1][1:] == ["draft-model", "1.74", "MiB", "1/24", "90,000", "accepted"]
     assert "refused: 1 token differs" in out
     assert err == "".join(
@@ -142,11 +132,9 @@ def test_suggest_looks_nearby(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_suggest_finds_nothing(hub: Hub) -> None:
-    assert run("suggest", "me/T-GGUF") == (
-        22,
-        "",
-        (
-            "error: no head and no smaller model of the family 'T' was found\n"
-            "hint: name a drafter: ggufspec fetch --target … --draft-model …\n"
-        ),
+    code, out, err = run("suggest", "me/T-GGUF")
+    assert (code, out) == (22, "")
+    assert err == (
+        "error: no head and no smaller model of the family 'T' was found\n"
+        "hint: name a drafter: ggufspec fetch --target … --draft-model …\n"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec import proc
 from ggufspec.errors import GgufspecError
-from ggufspec.modelfiles.gguf import ModelCard, parse_header
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.prompts import chat
 from ggufspec.prompts.chat import Message
 from tests.support import models
@@ -71,9 +71,7 @@ def card(template: str | None, **special: Value) -> ModelCard:
     vocabulary = dict(models.tokens(64, **special))
     if template is not None:
         vocabulary["tokenizer.chat_template"] = template
-    metadata, tensors = models.llama(vocabulary=vocabulary)
-    header, _ = models.encode(metadata, tensors)
-    return parse_header(models.Memory(header), name="m.gguf")
+    return models.card(models.llama(vocabulary=vocabulary))
 
 
 def byte_pair(template: str, *, pre: str) -> ModelCard:
@@ -87,8 +85,7 @@ def byte_pair(template: str, *, pre: str) -> ModelCard:
         "tokenizer.ggml.eos_token_id": 3,
         "tokenizer.chat_template": template,
     }
-    header, _ = models.encode(*models.llama(vocabulary=vocabulary))
-    return parse_header(models.Memory(header), name="m.gguf")
+    return models.card(models.llama(vocabulary=vocabulary))
 
 
 def refusal(template: str, system: str | None = None) -> GgufspecError:

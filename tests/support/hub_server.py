@@ -215,6 +215,8 @@ class Handler(BaseHTTPRequestHandler):
             self._error(401, None, "Invalid credentials in Authorization header")
             return
         match parts:
+            case ["api", "whoami-v2"]:
+                self._json({"name": "ada", "type": "user"})
             case ["api", "models"]:
                 self._search(query)
             case ["api", "repos", "create"]:

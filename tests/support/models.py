@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray, StringArray, parse_header
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray, StringArray
+from ggufspec.modelfiles.gguf.card import build_card
+from ggufspec.modelfiles.gguf.reader import read_header
 from ggufspec.modelfiles.gguf.tensor_types import GGML_TYPES
 
 ALIGNMENT = 32
@@ -36,7 +38,12 @@ def write_model(path: Path, metadata: Mapping[str, Value], tensors: Iterable[Ten
 def card(model: Model, **changes: Value) -> ModelCard:
     """Return the card of a model that is in no file; ``changes`` are further keys of its header."""
     metadata, tensors = model
-    return parse_header(Memory(encode(metadata | changes, tensors)[0]), name="m.gguf")
+    return parse(Memory(encode(metadata | changes, tensors)[0]))
+
+
+def parse(source: Memory) -> ModelCard:
+    """Return the card of a header, of which the weights may be missing."""
+    return build_card(read_header(source, "m.gguf"), source="m.gguf", size_bytes=source.size)
 
 
 def renamed(model: Model, architecture: str) -> Model:
@@ -280,7 +287,7 @@ def _array(kind: int, count: int, payload: bytes) -> bytes:
 
 
 class Memory:
-    """A GGUF in memory, for `ggufspec.modelfiles.gguf.parse_header`; counts the bytes that were asked for."""
+    """A GGUF in memory, as a source of its header; counts the bytes that were asked for."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -147,7 +147,7 @@ def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
         yield LocalFile("Hub", f"{repo}/{name}", path)
     for folder in _folders("LLAMA_CACHE", _LLAMA_CACHE):
         yield from _in_folder(folder, "llama.cpp")
-    for folder in _folders(None, _LM_STUDIO):
+    for folder in _folders("", _LM_STUDIO):
         yield from _in_folder(folder, "LM Studio")
     for folder in _folders("OLLAMA_MODELS", _OLLAMA):
         yield from _in_ollama(folder)
@@ -160,9 +160,9 @@ def _folders_of_settings() -> Iterator[Path]:
             yield paths.expanded(text, setting.where or setting.key)
 
 
-def _folders(variable: str | None, usual: Sequence[str]) -> Iterator[Path]:
+def _folders(variable: str, usual: Sequence[str]) -> Iterator[Path]:
     """Yield the folder that a variable names, or else the usual ones."""
-    named = os.environ.get(variable) if variable is not None else None
+    named = os.environ.get(variable)
     return filter(None, map(paths.at_home, (named,) if named else usual))
 
 

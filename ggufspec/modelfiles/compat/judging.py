@@ -7,6 +7,7 @@ server) of b2697, b5904, b8643 and of the summer of 2026; those of the builds be
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -93,13 +94,10 @@ def rule_for(program: Program, build: int | None = None) -> Rule:
     Raises:
         ValueError: the program never drafts, or not yet in this build.
     """
+    number = sys.maxsize if build is None else build
     for rule in RULES:
-        if program not in rule.programs:
-            continue
-        if rule.last is None and (build is None or build >= rule.first):
-            return rule
-        if build is not None and rule.last is not None and rule.first <= build <= rule.last:
-            return replace(rule, recurrent=build not in _NO_RECURRENT.get(program, ()))
+        if program in rule.programs and rule.first <= number <= (rule.last or sys.maxsize):
+            return replace(rule, recurrent=number not in _NO_RECURRENT.get(program, ()))
     raise ValueError(f"{program} of build {build} does not draft")
 
 

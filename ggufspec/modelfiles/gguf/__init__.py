@@ -5,10 +5,10 @@ from ggufspec.modelfiles.gguf.files import (
     models_in,
     open_parts,
     parse_complete,
-    parse_header,
     part_paths,
     projector_bytes,
     read_card,
+    split_names,
     validate_file,
 )
 from ggufspec.modelfiles.gguf.reader import (

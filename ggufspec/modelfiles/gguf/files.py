@@ -11,8 +11,7 @@ from ggufspec.modelfiles.gguf.card import PROJECTOR_ARCHITECTURE, ModelCard, bui
 from ggufspec.modelfiles.gguf.reader import MAGIC, FileSource, Header, HeaderSource, read_header
 from ggufspec.units import counted, format_bytes
 
-_FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
-_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PART = re.compile(r"(?P<prefix>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _PROJECTOR = "mmproj"  # how llama.cpp's converter begins the names of those for images
 _DOWNLOAD_AGAIN = "download the file again"
 _IMPOSTORS = (
@@ -27,20 +26,6 @@ _IMPOSTORS = (
     (re.compile(rb"lmgg|fmgg|tjgg"), "a model in a format older than GGUF", "get a GGUF of this model"),
     (re.compile(rb"\x00{16}"), "an unfinished download", _DOWNLOAD_AGAIN),
 )
-
-
-def parse_header(*sources: HeaderSource, name: str) -> ModelCard:
-    """Read the card of a model that may be on the Hub.
-
-    Args:
-        sources: the bytes of the model's file, or of its parts in order; without the later ones the card
-            lacks their tensors.
-        name: the model's name in messages.
-
-    Raises:
-        ModelFileError: this is not a GGUF or not a language model, or its header is damaged.
-    """
-    return _card([(source, _header(source, name)) for source in sources], name)
 
 
 def parse_complete(sources: Mapping[str, HeaderSource]) -> ModelCard:
@@ -117,14 +102,19 @@ def open_parts(path: Path) -> dict[str, HeaderSource]:
     return {str(part): FileSource(part) for part in part_paths(path)}
 
 
+def split_names(filename: str) -> tuple[str, ...]:
+    """Return the names of all parts of a split GGUF, or the name itself if it is not split."""
+    part = _PART.fullmatch(filename)
+    if part is None:
+        return (filename,)
+    prefix, count = part["prefix"], int(part["count"])
+    return tuple(f"{prefix}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1))
+
+
 def part_paths(path: Path) -> list[Path]:
     """Return the files of a model: itself, or all parts if it is the first of several."""
-    match = _FIRST_PART.search(path.name)
-    if match is None:
-        return [path]
-    stem = path.name[: match.start()]
-    count = match.group(1)
-    return [path.with_name(f"{stem}-{no:05d}-of-{count}.gguf") for no in range(1, int(count) + 1)]
+    names = split_names(path.name)
+    return [path.with_name(name) for name in names] if path.name == names[0] else [path]
 
 
 def models_in(folder: Path) -> list[Path]:
@@ -133,9 +123,8 @@ def models_in(folder: Path) -> list[Path]:
         files = sorted(folder.glob("*.gguf"))
     except OSError:  # such as a name that is too long
         return []
-    later = (file for file in files if _PART.search(file.name) and not _FIRST_PART.search(file.name))
-    left_out = {*later, *(file for file in files if file.name.startswith(_PROJECTOR))}
-    return [file for file in files if file not in left_out]
+    first = (file for file in files if file.name == split_names(file.name)[0])
+    return [file for file in first if not file.name.startswith(_PROJECTOR)]
 
 
 def _check_parts(headers: Mapping[str, Header], card: ModelCard) -> None:

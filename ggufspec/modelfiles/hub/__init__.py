@@ -11,9 +11,8 @@ from ggufspec.modelfiles.hub.cache import (
     validate_model,
 )
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, SeveralModelsError
-from ggufspec.modelfiles.hub.client import Access, is_public
+from ggufspec.modelfiles.hub.client import DATASET, Access, is_public
 from ggufspec.modelfiles.hub.datasets import (
-    DATASET,
     DatasetReference,
     check_dataset,
     dataset_address,

@@ -20,16 +20,16 @@ from ggufspec import digests, paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import GgufspecError, ModelFileError, NotCachedError
 from ggufspec.modelfiles import catalog
-from ggufspec.modelfiles.gguf import FileSource, ModelCard, part_paths, validate_file
+from ggufspec.modelfiles.gguf import FileSource, ModelCard, part_paths, split_names, validate_file
 from ggufspec.modelfiles.gguf.reader import read_header
-from ggufspec.modelfiles.hub.choice import RepoFile, is_sha256, split_names
-from ggufspec.modelfiles.hub.client import Access, Listing
+from ggufspec.modelfiles.hub.choice import RepoFile, is_sha256
+from ggufspec.modelfiles.hub.client import MODEL, Access, Listing
 from ggufspec.units import format_bytes
 
 _log = logging.getLogger("ggufspec")
 
 
-def repo_dir(repo: str, access: Access, kind: str = "model") -> Path:
+def repo_dir(repo: str, access: Access, kind: str = MODEL) -> Path:
     """Return the cache folder of a repository."""
     from huggingface_hub.file_download import repo_folder_name  # slow to import
 
@@ -83,7 +83,7 @@ def listed_offline(repo: str, revision: str | None, access: Access, kind: str) -
         for path in sorted(snapshot.rglob("*"))
         if path.is_file()
     )
-    return Listing(repo=repo, commit=commit, gated=False, files=files)
+    return Listing(repo=repo, commit=commit, kind=kind, gated=False, files=files)
 
 
 def remember_fetched(pair: Pair) -> None:

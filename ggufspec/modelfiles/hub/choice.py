@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ggufspec.domain import ModelFile
 from ggufspec.errors import RemoteFileNotFoundError
+from ggufspec.modelfiles.gguf import split_names
 from ggufspec.units import format_bytes
 
-_SPLIT = re.compile(r"(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _QUANT = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|F16|FP16|F32|FP32|MXFP4(?:_MOE)?|NVFP4))"
     r"(?=[-./]|$)",
@@ -90,19 +90,8 @@ class SeveralModelsError(RemoteFileNotFoundError):
 
 def quant_of(filename: str) -> str | None:
     """Return the quant that a file's name states: ``Q4_K_M``, ``UD-Q4_K_XL``, ``BF16``."""
-    split = _SPLIT.fullmatch(filename)
-    stem = split["prefix"] if split else filename.removesuffix(".gguf")
-    quants = _QUANT.findall(stem)
+    quants = _QUANT.findall(re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", filename))
     return quants[-1].upper() if quants else None
-
-
-def split_names(filename: str) -> tuple[str, ...]:
-    """Return the names of all parts of a split GGUF, or the name itself if it is not split."""
-    split = _SPLIT.fullmatch(filename)
-    if split is None:
-        return (filename,)
-    count = int(split["count"])
-    return tuple(f"{split['prefix']}-{index:05d}-of-{count:05d}.gguf" for index in range(1, count + 1))
 
 
 def models(files: Iterable[RepoFile]) -> list[RemoteModel]:

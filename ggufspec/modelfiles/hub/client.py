@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MODEL, DATASET = "model", "dataset"
+"""What huggingface_hub calls these kinds of repositories."""
+
 ATTEMPTS = 5
 FIRST_PAUSE_S = 1.0
 """Before the second attempt; each further pause is twice as long, up to eight times this."""
@@ -142,9 +145,11 @@ class Access:
             "Accept-Encoding": "identity",
         }
 
-    def url(self, repo: str, filename: str, revision: str) -> str:
+    def url(self, repo: str, filename: str, revision: str, kind: str = MODEL) -> str:
         """Return the address that serves a file."""
-        return huggingface_hub.hf_hub_url(repo, filename, revision=revision, endpoint=self.endpoint)
+        return huggingface_hub.hf_hub_url(
+            repo, filename, repo_type=kind, revision=revision, endpoint=self.endpoint
+        )
 
     def api(self) -> huggingface_hub.HfApi:
         """Return the client for everything but downloads.
@@ -182,6 +187,7 @@ class Listing:
     commit: str
     gated: bool
     files: tuple[RepoFile, ...]
+    kind: str = MODEL
     licence: str | None = None  # as its authors state it
     is_public: bool = False
     base_model: str | None = None
@@ -194,12 +200,12 @@ class Subject:
     repo: str
     revision: str | None = None
     filename: str | None = None
-    kind: str = "model"
+    kind: str = MODEL
 
     @property
     def page(self) -> str:
         """The path of its page on the Hub."""
-        return self.repo if self.kind == "model" else f"{self.kind}s/{self.repo}"
+        return self.repo if self.kind == MODEL else f"{self.kind}s/{self.repo}"
 
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -241,7 +247,7 @@ def file_size(repo: str, filename: str, revision: str, access: Access) -> int | 
     return call(lambda: api.get_hf_file_metadata(url=url, token=access.token), subject, access).size
 
 
-def listing(repo: str, revision: str | None, access: Access, kind: str = "model") -> Listing:
+def listing(repo: str, revision: str | None, access: Access, kind: str = MODEL) -> Listing:
     """Ask the Hub for the commit and the files of a repository, of models or of a dataset.
 
     The list is one answer; from 50,000 files on the Hub may leave some out.
@@ -258,6 +264,7 @@ def listing(repo: str, revision: str | None, access: Access, kind: str = "model"
     return Listing(
         repo=repo,
         commit=told.sha,
+        kind=kind,
         gated=bool(told.gated),
         files=tuple(
             RepoFile(path=file.rfilename, size_bytes=file.size, digest=file.blobId)
@@ -279,11 +286,12 @@ def is_public(repo: str, access: Access) -> bool:
     if access.is_offline:
         return False
     headers = utils.build_hf_headers(token=False, library_name="ggufspec")
-    ask = partial(read_json, f"{access.endpoint}/api/models/{repo}", headers, _Repository, {"blobs": 1})
+    url = f"{access.endpoint}/api/models/{repo}"
     try:
-        return not hosts.within(ask, hosts.ANSWER_S).private
+        told = hosts.within(lambda: read_json(url, headers, _Repository, {"blobs": 1}), hosts.ANSWER_S)
     except (*failures(), errors.GgufspecError, ValueError, AttributeError, TypeError):
         return False
+    return not told.private
 
 
 def get(
@@ -299,8 +307,8 @@ def get(
         GgufspecError: the class says what went wrong, the hint what to do.
     """
     url = f"{access.endpoint}/api/{address}"
-    ask = partial(read_json, url, access.headers(), answer, query)
-    return call(ask, subject, access, hosts.ANSWER_S)
+    headers = access.headers()
+    return call(lambda: read_json(url, headers, answer, query), subject, access, hosts.ANSWER_S)
 
 
 def call(action: Callable[[], T], subject: Subject, access: Access, answer_s: float | None = None) -> T:

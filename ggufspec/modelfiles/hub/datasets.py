@@ -12,15 +12,14 @@ from typing import TypeVar
 import huggingface_hub
 from huggingface_hub import utils
 
-from ggufspec import digests, errors, hosts
+from ggufspec import errors
 from ggufspec.modelfiles.catalog import is_repo
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, failures, listing, reason
+from ggufspec.modelfiles.hub.client import DATASET, Access, Listing, Subject, call, failures, listing, reason
+from ggufspec.modelfiles.hub.download import fetch_files
+from ggufspec.modelfiles.hub.survey import make_item
 
 T = TypeVar("T")
-
-DATASET = "dataset"
-"""What huggingface_hub calls this kind of repository."""
 
 _FORM = re.compile(r"(?P<repo>[^:@\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<part>\S+))?")
 _OF_THE_HUB = {".gitattributes"}  # files that the Hub puts into a new repository
@@ -64,32 +63,10 @@ def fetch_dataset_files(found: Listing, files: Iterable[RepoFile], access: Acces
         CorruptDownloadError: a file is not what the Hub lists.
         GgufspecError: the class says what else went wrong, the hint what to do.
     """
-    return tuple(_fetch(found, file, access) for file in files)
-
-
-def _fetch(found: Listing, file: RepoFile, access: Access) -> Path:
-    def download() -> str:
-        with without_progress():
-            return huggingface_hub.hf_hub_download(
-                found.repo,
-                file.path,
-                repo_type=DATASET,
-                revision=found.commit,
-                cache_dir=access.cache_dir,
-                endpoint=access.endpoint,
-                token=access.token,
-                etag_timeout=hosts.SILENT_S,
-                local_files_only=access.is_offline,
-            )
-
-    subject = Subject(repo=found.repo, revision=found.commit, filename=file.path, kind=DATASET)
-    path = Path(call(download, subject, access))
-    if file.sha256 is not None and digests.of_file(path).sha256 != file.sha256:
-        raise errors.CorruptDownloadError(
-            f"{path} is not what {access.host} lists: its SHA-256 differs",
-            "remove it, and run the command again",
-        )
-    return path
+    items = [make_item(found, file, found.commit, access) for file in files]
+    for _ in fetch_files(items, access):
+        pass
+    return tuple(item.path for item in items)
 
 
 def dataset_address(repo: str, access: Access) -> str:

@@ -16,7 +16,7 @@ from ggufspec import hosts
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import CorruptDownloadError, ModelFileError, NotCachedError
 from ggufspec.hosts import BrokenAnswerError
-from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_complete
+from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_complete, split_names
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.answers import (
     LEAST_BYTES_PER_S,
@@ -25,7 +25,6 @@ from ggufspec.modelfiles.hub.answers import (
     read_content_range,
 )
 from ggufspec.modelfiles.hub.cache import refuse_damage
-from ggufspec.modelfiles.hub.choice import split_names
 from ggufspec.modelfiles.hub.client import Access, Subject, call, file_size
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _FETCH_IT = "fetch the file, then give its path"
 
 
 class RemoteFile:
-    """A GGUF on the Hub as a source for ``gguf.parse_header``, which reads from front to back.
+    """A GGUF on the Hub as a source for ``gguf.parse_complete``, which reads from front to back.
 
     Args:
         repo: the repository.
@@ -129,19 +128,18 @@ class RemoteFile:
         self._size = stated
 
 
-def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:
+def resolve(pair: Pair, *, offline: bool) -> Pair:
     """Return the pair with the paths of its files on this machine; nothing is downloaded.
 
     Args:
         pair: files with a path, or with repository and name.
         offline: only decides what the hint of an error recommends.
-        access: where the cache is, if not at its usual place.
 
     Raises:
         ModelFileError: a local file is missing.
         NotCachedError: a file of the Hub or one of its parts is not on this machine.
     """
-    access = access or Access(offline=offline)
+    access = Access(offline=offline)
     hint = f"ggufspec fetch {pair.name}" + (" (without --offline)" if access.is_offline else "")
     return pair.with_models(lambda model: _placed(model, access, hint))
 
@@ -165,7 +163,7 @@ def read_card(model: ModelFile, access: Access | None = None, *, pair: Pair | No
 
 
 def open_headers(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
-    """Open the files of a model, each for ``gguf.parse_header``, by their names in messages.
+    """Open the files of a model, each for ``gguf.parse_complete``, by their names in messages.
 
     Raises:
         GgufspecError: it is neither on this machine nor available on the Hub.

@@ -19,7 +19,7 @@ from ggufspec.modelfiles import catalog, gguf
 from ggufspec.modelfiles.catalog import is_inside
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, quant_of, sidecars
-from ggufspec.modelfiles.hub.client import Access, Listing, file_size, listing
+from ggufspec.modelfiles.hub.client import MODEL, Access, Listing, file_size, listing
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.units import counted
 
@@ -41,6 +41,7 @@ class FetchItem:
     path: Path
     blob: Path  # where its bytes are kept: in the shared cache apart from ``path``, else the same
     here_bytes: int
+    kind: str = MODEL
 
     @property
     def is_here(self) -> bool:
@@ -254,7 +255,7 @@ def _has_quant(file: Path, quant: str) -> bool:
     return own.upper() == quant.upper()
 
 
-def list_files(repo: str, revision: str | None, access: Access, kind: str = "model") -> Listing:
+def list_files(repo: str, revision: str | None, access: Access, kind: str = MODEL) -> Listing:
     """Return what a repository holds, of models or of a dataset, from the Hub or offline from the cache.
 
     Raises:
@@ -275,7 +276,7 @@ def make_item(repository: Listing, file: RepoFile, revision: str, access: Access
             "do not use this repository",
         )
     if access.local_dir is None:
-        folder = cache.repo_dir(repository.repo, access)
+        folder = cache.repo_dir(repository.repo, access, repository.kind)
         path, blob = folder / "snapshots" / repository.commit / file.path, folder / "blobs" / file.digest
     else:
         path = blob = access.local_dir.absolute() / file.path
@@ -287,9 +288,9 @@ def make_item(repository: Listing, file: RepoFile, revision: str, access: Access
         path=path,
         blob=blob,
         here_bytes=0,
+        kind=repository.kind,
     )
-    existing = next((candidate for candidate in (path, blob) if candidate.exists()), None)
-    if existing is not None:
+    if path.exists() or blob.exists():
         return replace(item, here_bytes=file.size_bytes)
     partial = item.partial.stat().st_size if item.partial.is_file() else 0
     return replace(item, here_bytes=partial if partial <= file.size_bytes else 0)

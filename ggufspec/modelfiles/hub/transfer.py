@@ -108,7 +108,10 @@ class Transfer:
         self._access = access
         self._report = report
         self._stop = stop
-        self._subject = client.Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
+        self._subject = client.Subject(
+            repo=item.repo, revision=item.revision, filename=item.file.path, kind=item.kind
+        )
+        self._folder = cache.repo_dir(item.repo, access, item.kind)
         self._hash: HASH  # of what is in the file
         self._done = 0
         self._reported_at = 0.0
@@ -133,7 +136,7 @@ class Transfer:
                 self._leave_to_client()  # which takes the same lock
                 self._verify(item.path)
             if self._access.local_dir is None and item.revision != item.commit:
-                ref = cache.repo_dir(item.repo, self._access) / "refs" / item.revision
+                ref = self._folder / "refs" / item.revision
                 paths.write_atomically(ref, item.commit)  # a branch can be found offline, too
         except client.failures() as error:
             raise client.translate_error(error, self._subject, self._access) from error
@@ -141,7 +144,7 @@ class Transfer:
 
     def _lock(self, held: ExitStack) -> None:
         """Take the lock under which huggingface_hub, too, writes this blob; wait for whoever has it."""
-        folder = self._access.cache_dir / ".locks" / cache.repo_dir(self._item.repo, self._access).name
+        folder = self._access.cache_dir / ".locks" / self._folder.name
         folder.mkdir(parents=True, exist_ok=True)
         while True:
             try:
@@ -269,7 +272,7 @@ class Transfer:
         """
         item, size = self._item, self._item.file.size_bytes
         part = f"{self._done}-{'' if until is None else until - 1}"
-        url = self._access.url(item.repo, item.file.path, item.commit)
+        url = self._access.url(item.repo, item.file.path, item.commit, item.kind)
         with self._open(url, "" if part == "0-" else part) as answer:
             if "text/html" in answer.headers.get("Content-Type", ""):
                 raise CorruptDownloadError(
@@ -377,6 +380,7 @@ class Transfer:
             lambda: huggingface_hub.hf_hub_download(
                 item.repo,
                 item.file.path,
+                repo_type=item.kind,
                 revision=item.commit,
                 cache_dir=access.cache_dir,
                 local_dir=access.local_dir,

@@ -5,6 +5,7 @@ Each layer keeps something of the context: keys and values, or the state of a re
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 
 from ggufspec.domain import CacheTypes, Method, RunSpec
@@ -36,29 +37,20 @@ class Layout:
     skips_mtp: bool  # layers for MTP are loaded only where they draft
 
 
-TODAY = Layout(
-    output_first=True,
-    window_cache=True,
-    flash_attention=True,
-    few_logits=True,
-    lean_graph=False,
-    skips_mtp=True,
-)
-
-
 def layout_for(build: int | None) -> Layout:
     """Return how a build lays models out; as the newest builds do where the number is not known."""
-    if build is None:
-        return TODAY
+    number = sys.maxsize if build is None else build
     return Layout(
-        output_first=build >= 8643,
-        window_cache=build >= 5904,
-        flash_attention=build >= 6325,
-        few_logits=build > 10475,
-        lean_graph=build <= 3141,
-        skips_mtp=build > 10475,
+        output_first=number >= 8643,
+        window_cache=number >= 5904,
+        flash_attention=number >= 6325,
+        few_logits=number > 10475,
+        lean_graph=number <= 3141,
+        skips_mtp=number > 10475,
     )
 
+
+TODAY = layout_for(None)
 
 F16 = CacheTypes("f16", "f16")
 """The types of caches of every build, unless others are requested."""
