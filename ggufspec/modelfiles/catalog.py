@@ -219,29 +219,32 @@ def drafting_method(pair: Pair) -> Chain | None:
 
 def _read(file: Path) -> Catalogue:
     """Return a file's entries; none if there is no file."""
+    reason: object
     try:
         return _parse(file, userfiles.read_text(file))
     except FileNotFoundError:
         return Catalogue(entries={}, wrong={})
     except OSError as error:
-        return _unreadable(file, error.strerror)
-
-
-def _unreadable(file: Path, reason: object) -> Catalogue:
+        reason = error.strerror
+    except RecursionError:
+        reason = "its brackets are nested too deeply"
+    except ValueError as error:
+        reason = error
     sentence = one_line(f"the catalogue {file} cannot be read, and is left out: {reason}")
     return Catalogue(entries={}, wrong={}, unreadable=sentence)
 
 
 @cache
 def _parse(file: Path, text: str) -> Catalogue:
-    try:
-        tables = tomllib.loads(text).get("pairs", {})
-    except RecursionError:
-        return _unreadable(file, "its brackets are nested too deeply")
-    except ValueError as error:
-        return _unreadable(file, error)
+    """Return the entries of a catalogue.
+
+    Raises:
+        ValueError: it is not of the documented form.
+        RecursionError: it is nested too deeply.
+    """
+    tables = tomllib.loads(text).get("pairs", {})
     if not isinstance(tables, dict):
-        return _unreadable(file, "pairs is not a table of pairs")
+        raise ValueError("pairs is not a table of pairs")  # noqa: TRY004  # as every fault of a catalogue
     entries: dict[str, CatalogueEntry] = {}
     wrong: dict[str, str] = {}
     for name, table in tables.items():

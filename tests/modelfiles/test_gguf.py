@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 import time
@@ -164,6 +165,7 @@ def test_a_vocabulary_alone_is_no_model(tmp_path: Path) -> None:
         ({"llama.block_count": 513}, "claims 513 layers"),
         ({"llama.attention.head_count": [4]}, "has 1 entries for 2 layers"),
         ({"llama.attention.head_count": [4, -4]}, "head_count is -4"),
+        ({"llama.attention.head_count": [4.0, math.nan]}, "head_count is not of whole numbers"),
         ({"tokenizer.ggml.tokens": [1, 2]}, "tokens is not an array of strings"),
         ({"general.architecture": "\x1b[31m"}, "its architecture is"),
         ({"general.architecture": "qwen2"}, "has no qwen2.block_count"),

@@ -6,11 +6,12 @@ Zeros are valid in every tensor type, so llama.cpp loads and runs such a model l
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray, StringArray
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, StringArray
 from ggufspec.modelfiles.gguf.card import build_card
 from ggufspec.modelfiles.gguf.reader import read_header
 from ggufspec.modelfiles.gguf.tensor_types import GGML_TYPES
@@ -20,7 +21,7 @@ _NUMBER_OF_TYPE = {kind.name: number for number, kind in GGML_TYPES.items()}
 _CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _NUMBER_OF_CODE = {code: number for number, code in _CODES.items()}
 
-Value = str | int | float | bool | Sequence[str] | Sequence[float] | StringArray | NumberArray
+Value: TypeAlias = "str | int | float | bool | Sequence[str] | Sequence[float] | StringArray | array[Any]"
 TensorSpec = tuple[str, tuple[int, ...], str]  # name, shape (row length first), type
 Types = Callable[[str], str]
 Model = tuple[dict[str, Value], list[TensorSpec]]
@@ -268,9 +269,8 @@ def _string(text: str | bytes) -> bytes:
 def _value(value: Value) -> bytes:
     if isinstance(value, StringArray):
         return _array(8, len(value), b"".join(_string(value[i]) for i in range(len(value))))
-    if isinstance(value, NumberArray):
-        numbers = struct.pack(f"<{len(value)}{value.code}", *value)
-        return _array(_NUMBER_OF_CODE[value.code], len(value), numbers)
+    if isinstance(value, array):
+        return _array(_NUMBER_OF_CODE[value.typecode], len(value), value.tobytes())
     if isinstance(value, str):
         return struct.pack("<I", 8) + _string(value)
     if isinstance(value, Sequence):

@@ -6,12 +6,13 @@ whose graph can return the input of a layer or has layers for MTP.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ggufspec.domain import Method
 from ggufspec.modelfiles.compat.vocabularies import differences
-from ggufspec.modelfiles.gguf import ModelCard, NumberArray
+from ggufspec.modelfiles.gguf import ModelCard
 
 _MASK = "tokenizer.ggml.mask_token_id"
 _BLOCK = 16  # tokens; llama.cpp's default of dflash.block_size
@@ -211,4 +212,4 @@ def _vocabulary(target: ModelCard, card: ModelCard) -> Iterator[str]:
 def _layers_read(card: ModelCard) -> tuple[int, ...]:
     """Return the target's layers whose states a head reads."""
     value = card.metadata.get(f"{card.architecture}.target_layers")
-    return tuple(map(int, value[: len(value)])) if isinstance(value, NumberArray) else ()
+    return tuple(value) if isinstance(value, array) and value.typecode not in "fd" else ()

@@ -14,7 +14,6 @@ from ggufspec.modelfiles.gguf.files import (
 from ggufspec.modelfiles.gguf.reader import (
     FileSource,
     HeaderSource,
-    NumberArray,
     StringArray,
     Tensor,
     check_path,

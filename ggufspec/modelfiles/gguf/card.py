@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.reader import Header, NumberArray, StringArray, Tensor, Value
+from ggufspec.modelfiles.gguf.reader import Header, StringArray, Tensor, Value
 from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES
 
 _T = TypeVar("_T", int, float, str, bool)
@@ -198,10 +199,12 @@ class _Keys:
     def per_layer(self, key: str, n_layers: int) -> tuple[int, ...] | None:
         """Return a value per layer; the file gives one for all layers, or one each."""
         value = self._metadata.get(key)
-        if isinstance(value, NumberArray):
+        if isinstance(value, array):
+            if value.typecode in "fd":
+                raise self._wrong(key, "is not of whole numbers")
             if len(value) < n_layers:
                 raise self._wrong(key, f"has {len(value)} entries for {n_layers} layers")
-            numbers = tuple(int(number) for number in value[:n_layers])
+            numbers = tuple(value[:n_layers])
             if min(numbers) < 0:
                 raise self._wrong(key, f"is {min(numbers)}")
             return numbers

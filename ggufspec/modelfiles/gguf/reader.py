@@ -2,8 +2,8 @@
 
 The format is described in ggml's docs/gguf.md. This reader refuses what llama.cpp's own reader refuses
 (ggml/src/gguf.cpp), and headers several times as large as any model needs: each key, tensor and token takes
-time to read, and a file can be made for that purpose. Arrays are kept as raw bytes: a vocabulary of 128,000
-tokens is decoded only where one looks.
+time to read, and a file can be made for that purpose. Texts in arrays are kept as raw bytes: a vocabulary of
+128,000 tokens is decoded only where one looks.
 
 The GGUFReader of the package ``gguf`` is not used: it needs the complete file on this machine, where a header
 is to be read from the Hub by ranges, and it believes the counts in the file. A header's bytes come from a
@@ -15,11 +15,11 @@ from __future__ import annotations
 import stat
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, overload
+from typing import Any, Protocol, TypeAlias
 
 from ggufspec import paths
 from ggufspec.errors import ModelFileError
@@ -73,37 +73,8 @@ class StringArray:
         return bytes(self._buffer[self._starts[first] : end])
 
 
-class NumberArray:
-    """Numbers or truth values of one type."""
-
-    def __init__(self, buffer: bytearray, start: int, count: int, code: str) -> None:
-        self._buffer = buffer
-        self._start = start
-        self._count = count
-        self.code = code
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> int | float | bool: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[int | float | bool, ...]: ...
-    def __getitem__(self, index: int | slice) -> int | float | bool | tuple[int | float | bool, ...]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(self._count)))
-        if not 0 <= index < self._count:
-            raise IndexError(index)
-        width = struct.calcsize("<" + self.code)
-        value: int | float | bool
-        (value,) = struct.unpack_from("<" + self.code, self._buffer, self._start + index * width)
-        return value
-
-    def __iter__(self) -> Iterator[int | float | bool]:
-        return iter(self[:])
-
-
-Value = str | int | float | bool | StringArray | NumberArray
+Value: TypeAlias = "str | int | float | bool | StringArray | array[Any]"
+"""Of a key. Truth values in an array are 0 and 1."""
 
 
 class HeaderSource(Protocol):
@@ -303,8 +274,11 @@ class _HeaderReader:
             return self._strings(count)
         if code not in _CODES:  # arrays of arrays are in the specification, but llama.cpp reads none
             raise self._damaged(f"the key {key[:_SHOWN]!r} is an array of unknown type {code}")
-        start = self._advance(count * struct.calcsize(_CODES[code]))
-        return NumberArray(self._buffer, start, count, _CODES[code])
+        numbers: array[Any] = array(_CODES[code].replace("?", "B"))
+        size = count * numbers.itemsize
+        start = self._advance(size)
+        numbers.frombytes(self._buffer[start : start + size])
+        return numbers
 
     def _strings(self, count: int) -> StringArray:
         self._expect(count * 8)

@@ -6,11 +6,12 @@ Each layer keeps something of the context: keys and values, or the state of a re
 from __future__ import annotations
 
 import sys
+from array import array
 from dataclasses import dataclass, replace
 
 from ggufspec.domain import CacheTypes, Method, RunSpec
 from ggufspec.llama.command import longest_draft
-from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray, projector_bytes
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, projector_bytes
 
 DEFAULT_UBATCH = 512
 """Tokens that llama.cpp evaluates at once by default (``-ub``)."""
@@ -275,7 +276,7 @@ def windows(card: ModelCard) -> tuple[int | None, ...]:
         window = pattern.window
     if window is None:
         return (None,) * card.n_layers
-    if isinstance(stated, NumberArray) and len(stated) >= card.n_layers:
+    if isinstance(stated, array) and len(stated) >= card.n_layers:
         return tuple(window if flag else None for flag in stated[: card.n_layers])
     if pattern is None:
         return (None,) * card.n_layers
