@@ -45,7 +45,7 @@ class HubRequest:
 def reachability(access: hub.Access, answer: str | Exception | None) -> Finding:
     """Report whether the Hub can be reached; ``answer`` is None if it did not arrive in time."""
     name = "Hub"
-    login = "a token is set" if access.has_token else "not logged in: public models only"
+    login = "a token is set" if access.known_token else "not logged in: public models only"
     if access.is_offline:
         return ok(name, f"not checked: offline; {login}")
     if isinstance(answer, str):
@@ -104,7 +104,7 @@ def examine_models(access: hub.Access, request: HubRequest) -> Iterator[Finding]
 
 def _describe_login(access: hub.Access) -> str:
     api = access.api()
-    if access.has_token:
+    if access.known_token:
         return f"logged in at {access.host} as {api.whoami()['name']}"
     try:
         api.model_info(_EXAMPLE_REPO, timeout=PATIENCE_S)  # any answer will do, even that it does not exist

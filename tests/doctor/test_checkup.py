@@ -26,6 +26,7 @@ from tests.support import fakes, shell
 from tests.support.hub_server import Hub
 
 NVCC = Path("/usr/local/cuda/bin/nvcc")
+OK, REMARK = FindingStatus.OK, FindingStatus.REMARK
 H200 = Gpu(name="NVIDIA H200", total_bytes=139 << 30, free_bytes=138 << 30)
 
 
@@ -56,12 +57,12 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("nvcc", "supports", "toolkit", "status", "said", "mend"),
     [
-        (None, None, None, FindingStatus.OK, "no NVIDIA toolkit or driver", None),
-        (NVCC, None, None, FindingStatus.REMARK, "no working driver", "install NVIDIA's driver"),
-        (NVCC, (12, 4), (12, 8), FindingStatus.OK, f"(CUDA up to 12.4); builds use CUDA 12.8 ({NVCC})", None),
-        (None, (13, 0), None, FindingStatus.OK, "builds use the wheels of CUDA 13.0", None),
-        (NVCC, (13, 0), None, FindingStatus.OK, f"as {NVCC} does not suffice", None),
-        (None, (12, 4), BuildError("it is old", "update it"), FindingStatus.REMARK, "it is old", "update it"),
+        (None, None, None, OK, "no NVIDIA toolkit or driver", None),
+        (NVCC, None, None, REMARK, "no working driver", "install NVIDIA's driver"),
+        (NVCC, (12, 4), (12, 8), OK, f"(CUDA up to 12.4); builds use CUDA 12.8 ({NVCC})", None),
+        (None, (13, 0), None, OK, "builds use the wheels of CUDA 13.0", None),
+        (NVCC, (13, 0), None, OK, f"as {NVCC} does not suffice", None),
+        (None, (12, 4), BuildError("it is old", "update it"), REMARK, "it is old", "update it"),
     ],
 )
 def test_the_cuda_toolkit_is_the_one_that_builds_use(
@@ -93,11 +94,11 @@ def test_the_cuda_toolkit_is_the_one_that_builds_use(
 @pytest.mark.parametrize(
     ("cores", "busy", "configured", "status", "said"),
     [
-        (8, 0.1, None, FindingStatus.OK, "8 of 8 physical cores, 7.9 of them free"),
-        (8, 3.0, None, FindingStatus.REMARK, "5.0 of them free"),
-        (8, 3.0, 4, FindingStatus.OK, "4 of 8"),
-        (2, 2.5, None, FindingStatus.REMARK, "0.0 of them free"),
-        (4, 0.0, 16, FindingStatus.REMARK, "more threads than cores"),
+        (8, 0.1, None, OK, "8 of 8 physical cores, 7.9 of them free"),
+        (8, 3.0, None, REMARK, "5.0 of them free"),
+        (8, 3.0, 4, OK, "4 of 8"),
+        (2, 2.5, None, REMARK, "0.0 of them free"),
+        (4, 0.0, 16, REMARK, "more threads than cores"),
     ],
 )
 def test_threads_against_free_cores(
@@ -111,11 +112,11 @@ def test_threads_against_free_cores(
 @pytest.mark.parametrize(
     ("governor", "driver", "status", "said"),
     [
-        ("performance", "acpi-cpufreq", FindingStatus.OK, "performance"),
-        ("powersave", "acpi-cpufreq", FindingStatus.REMARK, "clocks stay low"),
-        ("powersave", "intel_pstate", FindingStatus.REMARK, "clocks change during a run"),
-        ("schedutil", "amd-pstate", FindingStatus.REMARK, "clocks change"),
-        (None, "", FindingStatus.OK, "unknown"),
+        ("performance", "acpi-cpufreq", OK, "performance"),
+        ("powersave", "acpi-cpufreq", REMARK, "clocks stay low"),
+        ("powersave", "intel_pstate", REMARK, "clocks change during a run"),
+        ("schedutil", "amd-pstate", REMARK, "clocks change"),
+        (None, "", OK, "unknown"),
     ],
 )
 def test_governors(
@@ -127,13 +128,13 @@ def test_governors(
         (folder / "scaling_governor").write_text(f"{governor}\n")
         (folder / "scaling_driver").write_text(f"{driver}\n")
     finding = machines.governor(tmp_path)
-    assert (finding.status, finding.fix is None) == (status, status is FindingStatus.OK)
+    assert (finding.status, finding.fix is None) == (status, status is OK)
     assert said in finding.text
 
 
 @pytest.mark.parametrize(
     ("degrees", "throttled", "status"),
-    [(45, 0, FindingStatus.OK), (92, 0, FindingStatus.REMARK), (45, 7, FindingStatus.REMARK)],
+    [(45, 0, OK), (92, 0, REMARK), (45, 7, REMARK)],
 )
 def test_heat(tmp_path: Path, degrees: int, throttled: int, status: FindingStatus) -> None:
     chip, counts = tmp_path / "class/hwmon/hwmon0", tmp_path / "devices/system/cpu/cpu0/thermal_throttle"
@@ -149,16 +150,16 @@ def test_heat(tmp_path: Path, degrees: int, throttled: int, status: FindingStatu
 
 
 def test_memory_gpus_and_disks(tmp_path: Path) -> None:
-    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=1 << 30)).status is FindingStatus.REMARK
-    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is FindingStatus.OK
+    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=1 << 30)).status is REMARK
+    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is OK
     full = Gpu(name="NVIDIA A10", total_bytes=24 << 30, free_bytes=1 << 30)
-    assert [each.status for each in machines.gpus((H200, full))] == [FindingStatus.OK, FindingStatus.REMARK]
+    assert [each.status for each in machines.gpus((H200, full))] == [OK, REMARK]
     assert [each.text for each in machines.gpus(())] == ["none: models run on the CPU"]
     assert str(tmp_path / "not/yet") in machines.disk("data", tmp_path / "not/yet", "GGUFSPEC_DATA").text
     proc = machines.disk("data", Path("/proc/nowhere"), "GGUFSPEC_DATA")
     assert (proc.status, proc.fix) in {
-        (FindingStatus.REMARK, "export GGUFSPEC_DATA=FOLDER"),
-        (FindingStatus.REMARK, "free disk space, or export GGUFSPEC_DATA=FOLDER"),
+        (REMARK, "export GGUFSPEC_DATA=FOLDER"),
+        (REMARK, "free disk space, or export GGUFSPEC_DATA=FOLDER"),
     }
 
 
@@ -166,11 +167,11 @@ def test_installs_and_their_abilities(tmp_path: Path) -> None:
     found = installs.probe(fakes.install(tmp_path / "llama", **fakes.AT_ONCE), "PATH")
     assert found is not None
     (fine,) = programs.installs((found,), ())
-    assert fine.status is FindingStatus.OK
+    assert fine.status is OK
     assert "plain, speculative" in fine.text
     assert [each.fix for each in programs.installs((), ())] == ["ggufspec build"]
     finding = programs.library((found,))
-    assert (finding.status, finding.fix) == (FindingStatus.REMARK, "ggufspec build")
+    assert (finding.status, finding.fix) == (REMARK, "ggufspec build")
     assert "has no shared library beside its programs" in finding.text
     assert programs.library(()).text == "no --engine inprocess: no llama.cpp was found"
 
@@ -204,7 +205,7 @@ def test_a_hub_that_is_not_there_is_a_remark() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     finding = ask(f"http://127.0.0.1:{port}")
-    assert finding.status is FindingStatus.REMARK
+    assert finding.status is REMARK
     assert "cannot be reached" in finding.text
 
 
@@ -214,7 +215,7 @@ def test_a_hub_that_never_answers_is_not_waited_for() -> None:
         question, asked = models.HubRequest(access), time.monotonic()
         finding = models.reachability(access, question.answer(0.2))
         assert time.monotonic() - asked < models.PATIENCE_S
-    assert finding.status is FindingStatus.REMARK
+    assert finding.status is REMARK
     assert "did not answer" in finding.text
     assert models.PATIENCE_S < 3
 

@@ -20,7 +20,6 @@ from ggufspec.cli import cli
 from ggufspec.doctor import storage
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.llama.install import store
-from ggufspec.modelfiles import hub
 from ggufspec.results.writer import Lock
 from tests.support import cuda_parts
 
@@ -267,7 +266,7 @@ def test_what_killed_builds_left_is_freed(kept: dict[StorageKind, Path]) -> None
 
 def test_an_unfinished_download_is_a_model(hub_cache: Path) -> None:
     write(hub_cache / "models--me--Big-GGUF" / "blobs" / "0a1b.incomplete", 7000)
-    (cached,) = hub.cached_repos(hub.Access())
-    assert (cached.repo, cached.size_bytes, cached.is_unfinished) == ("me/Big-GGUF", 7000, True)
+    (item,) = storage.list_items([StorageKind.MODELS])
+    assert (item.label, item.size_bytes, item.note) == ("me/Big-GGUF", 7000, "unfinished download")
     assert run("prune", "models/me/Big-GGUF", "--yes").exit_code == 0
-    assert hub.cached_repos(hub.Access()) == ()
+    assert storage.list_items([StorageKind.MODELS]) == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -52,26 +51,17 @@ def _runs(
                 yield replace(made, wall_s=wall_s, program_s=wall_s, conditions=used)
 
 
-def _row(results: ResultSet, role: Role) -> dict[Any, Any]:
-    summary = frames.summary(results)
-    found: dict[Any, Any] = summary[summary.role == role.value].iloc[0].to_dict()
-    return found
-
-
 def test_a_token_s_energy_is_the_request_s_over_its_tokens() -> None:
-    stored = bench(*_runs())
-    alone, drafting = _row(stored, Role.TARGET), _row(stored, Role.DRAFTING)
+    summary = frames.summary(bench(*_runs(300.0, 40.0)))
+    rows = {role: summary[summary.role == role.value].iloc[0] for role in (Role.TARGET, Role.DRAFTING)}
+    alone, drafting = rows[Role.TARGET], rows[Role.DRAFTING]
     assert alone["gpu_j_per_token"] == pytest.approx(300 * 2.1 / 100)
     assert drafting["gpu_j_per_token"] == pytest.approx(300 * 1.1 / 100)
-    assert drafting["gpu_energy_ratio"] == pytest.approx(1.1 / 2.1)
+    assert drafting["cpu_j_per_token"] == pytest.approx(40 * 1.1 / 100)
+    for device in ("gpu", "cpu"):
+        assert drafting[f"{device}_energy_ratio"] == pytest.approx(1.1 / 2.1)
     assert drafting["gpu_energy_ratio_lo"] <= drafting["gpu_energy_ratio"] <= drafting["gpu_energy_ratio_hi"]
     assert not isinstance(alone["gpu_energy_ratio"], float)
-
-
-def test_gpu_and_processor_are_told_apart() -> None:
-    drafting = _row(bench(*_runs(300.0, 40.0)), Role.DRAFTING)
-    assert drafting["cpu_j_per_token"] == pytest.approx(40 * 1.1 / 100)
-    assert drafting["cpu_energy_ratio"] == pytest.approx(drafting["gpu_energy_ratio"])
 
 
 def test_the_ratio_pairs_what_both_sides_have() -> None:

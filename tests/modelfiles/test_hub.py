@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +18,41 @@ from ggufspec.steps import finish
 from tests.support import hub_client
 from tests.support.hub_server import Fault, Hub
 
+HUB = "https://huggingface.co"
+
 
 def parse(text: str) -> hub.Reference:
     return hub.parse_reference(text, catalog.load_catalogue())
 
 
+DRAFTER = {
+    "repo": "QuantFactory/Meta-Llama-3-8B-Instruct-GGUF",
+    "filename": "Meta-Llama-3-8B-Instruct.Q3_K_L.gguf",
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "repo", "filename", "quant", "revision"),
+    ("text", "expected"),
     [
-        ("u/r", "u/r", None, None, None),
-        ("u/r:Q4_K_M", "u/r", None, "Q4_K_M", None),
-        ("u/r@v2:Q8_0", "u/r", None, "Q8_0", "v2"),
-        ("u/r/f.gguf", "u/r", "f.gguf", None, None),
-        ("u/r@v2/sub/f.gguf", "u/r", "sub/f.gguf", None, "v2"),
-        ("hf://u/r/f.gguf", "u/r", "f.gguf", None, None),
-        ("hf.co/u/r:Q4_K_M", "u/r", None, "Q4_K_M", None),
-        ("huggingface.co/u/r", "u/r", None, None, None),
-        ("hf://models/u/r@refs%2Fpr%2F1/f.gguf", "u/r", "f.gguf", None, "refs/pr/1"),
-        ("https://huggingface.co/u/r", "u/r", None, None, None),
-        ("https://huggingface.co/u/r/resolve/main/f.gguf?download=true", "u/r", "f.gguf", None, "main"),
-        ("https://hf.co/u/r/blob/refs%2Fpr%2F1/a/f.gguf", "u/r", "a/f.gguf", None, "refs/pr/1"),
-        ("https://huggingface.co/u/r/tree/main", "u/r", None, None, "main"),
-        (
-            "llama-3-70b:drafter",
-            "QuantFactory/Meta-Llama-3-8B-Instruct-GGUF",
-            "Meta-Llama-3-8B-Instruct.Q3_K_L.gguf",
-            None,
-            None,
-        ),
+        ("u/r", {}),
+        ("u/r:Q4_K_M", {"quant": "Q4_K_M"}),
+        ("u/r@v2:Q8_0", {"quant": "Q8_0", "revision": "v2"}),
+        ("u/r/f.gguf", {"filename": "f.gguf"}),
+        ("u/r@v2/sub/f.gguf", {"filename": "sub/f.gguf", "revision": "v2"}),
+        ("hf://u/r/f.gguf", {"filename": "f.gguf"}),
+        ("hf.co/u/r:Q4_K_M", {"quant": "Q4_K_M"}),
+        ("huggingface.co/u/r", {}),
+        ("hf://models/u/r@refs%2Fpr%2F1/f.gguf", {"filename": "f.gguf", "revision": "refs/pr/1"}),
+        ("https://huggingface.co/u/r", {}),
+        (f"{HUB}/u/r/resolve/main/f.gguf?download=true", {"filename": "f.gguf", "revision": "main"}),
+        ("https://hf.co/u/r/blob/refs%2Fpr%2F1/a/f.gguf", {"filename": "a/f.gguf", "revision": "refs/pr/1"}),
+        (f"{HUB}/u/r/tree/main", {"revision": "main"}),
+        ("llama-3-70b:drafter", DRAFTER),
     ],
 )
-def test_references(
-    text: str, repo: str, filename: str | None, quant: str | None, revision: str | None
-) -> None:
-    reference = parse(text)
-    assert (reference.repo, reference.filename, reference.quant, reference.revision) == (
-        repo,
-        filename,
-        quant,
-        revision,
-    )
-    assert reference.path is None
+def test_references(text: str, expected: dict[str, str]) -> None:
+    found = vars(parse(text)) | {"text": text}  # which is shown without what gives access
+    assert found == vars(hub.Reference(text=text)) | {"repo": "u/r"} | expected
 
 
 def test_a_file_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,19 +70,13 @@ def test_a_file_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("nonsense", "not a model reference: 'nonsense'"),
         ("a/b/c", "'c' is not a GGUF file of a repository"),
         ("a/b/../../../etc/x.gguf", "'../../../etc/x.gguf' is not a GGUF file of a repository"),
-        (
-            "https://huggingface.co/a/b/resolve/main/%2E%2E/x.gguf",
-            "'../x.gguf' is not a GGUF file of a repository",
-        ),
+        (f"{HUB}/a/b/resolve/main/%2E%2E/x.gguf", "'../x.gguf' is not a GGUF file of a repository"),
         ("a/b:", "'a/b:' is incomplete"),
         ("..%2f/b", "not a model reference: '..%2f/b'"),
         ("demo", "'demo' is a pair, not one model"),
         ("gpt-oss-20b-ngram:drafter", "the pair 'gpt-oss-20b-ngram' has no drafter"),
         ("https://example.com/a/b/resolve/main/f.gguf", "example.com is not the Hugging Face Hub"),
-        (
-            "https://huggingface.co/a/b/commits/main",
-            "https://huggingface.co/a/b/commits/main is not the URL of a model",
-        ),
+        (f"{HUB}/a/b/commits/main", f"{HUB}/a/b/commits/main is not the URL of a model"),
     ],
 )
 def test_what_is_no_reference(text: str, message: str) -> None:
@@ -131,17 +120,15 @@ MIXED = files(
 
 
 def test_choice_by_quant_file_and_default() -> None:
-    assert choice.choose_files(MIXED, repo="u/r").filename == "m-Q4_K_M.gguf"
-    assert choice.choose_files(MIXED, repo="u/r", quant="q8_0").filename == "m-Q8_0.gguf"
-    assert choice.choose_files(MIXED, repo="u/r", filename="mmproj-m-f16.gguf").size_bytes == 1 << 30
-    split = choice.choose_files(MIXED, repo="u/r", filename="big/m-BF16-00002-of-00002.gguf")
-    assert split == choice.choose_files(MIXED, repo="u/r", quant="BF16")
-    assert split.filename == "big/m-BF16-00001-of-00002.gguf"
-    assert split.size_bytes == 2 << 30
-    assert (
-        choice.choose_files(files("m-UD-Q4_K_XL.gguf", "m-Q8_0.gguf"), repo="u/r", quant="Q4_K_XL").quant
-        == "UD-Q4_K_XL"
-    )
+    choose = partial(choice.choose_files, MIXED, repo="u/r")
+    assert choose().filename == "m-Q4_K_M.gguf"
+    assert choose(quant="q8_0").filename == "m-Q8_0.gguf"
+    assert choose(filename="mmproj-m-f16.gguf").size_bytes == 1 << 30
+    split = choose(filename="big/m-BF16-00002-of-00002.gguf")
+    assert split == choose(quant="BF16")
+    assert (split.filename, split.size_bytes) == ("big/m-BF16-00001-of-00002.gguf", 2 << 30)
+    listed = files("m-UD-Q4_K_XL.gguf", "m-Q8_0.gguf")
+    assert choice.choose_files(listed, repo="u/r", quant="Q4_K_XL").quant == "UD-Q4_K_XL"
 
 
 HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q8_0.gguf (1 GiB)"
@@ -160,20 +147,16 @@ HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q
         ),
         (
             files("a-Q4_0.gguf", "b-Q4_0.gguf"),
-            {"quant": "Q4_0"},
-            "u/r has 2 models that match Q4_0",
+            *({"quant": "Q4_0"}, "u/r has 2 models that match Q4_0"),
             "name one: it has a-Q4_0.gguf (1 GiB), b-Q4_0.gguf (1 GiB)",
         ),
         (
             files("a-IQ1_S.gguf", "a-IQ2_S.gguf"),
-            {},
-            "u/r has 2 models",
-            "name one: it has a-IQ1_S.gguf (1 GiB), a-IQ2_S.gguf (1 GiB)",
+            *({}, "u/r has 2 models", "name one: it has a-IQ1_S.gguf (1 GiB), a-IQ2_S.gguf (1 GiB)"),
         ),
         (
             files("README.md"),
-            {},
-            "u/r has no GGUF model",
+            *({}, "u/r has no GGUF model"),
             "it has no GGUF models; look for a repository whose name ends with -GGUF",
         ),
     ],

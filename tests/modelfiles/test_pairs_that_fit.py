@@ -46,8 +46,12 @@ def _site(*vram: int, memory_bytes: int = 64 << 30, gpu: str | None = "rtx-4090"
     return Site(vram_bytes=vram, memory_bytes=memory_bytes, gpu=gpu, host="60G")
 
 
+def _fit(site: Site, pair: Pair = PAIR) -> planning.PairFit:
+    return planning.fit_pair(pair, site, hub.Access())
+
+
 def test_on_a_large_gpu_everything_fits_and_the_largest_quant_is_named(hub: Hub) -> None:
-    fit = planning.fit_pair(PAIR, _site(24 << 30), _access())
+    fit = _fit(_site(24 << 30))
     assert fit.error is None
     assert fit.fits
     assert fit.fitting_layers == fit.max_layers
@@ -55,10 +59,6 @@ def test_on_a_large_gpu_everything_fits_and_the_largest_quant_is_named(hub: Hub)
     assert fit.size_bytes == len(gguf(1 << 20)) + len(gguf())
     assert fit.fetched is FetchState.NO
     assert fit.rate.value > 0
-
-
-def _access() -> hub.Access:
-    return hub.Access()
 
 
 def _needed() -> int:
@@ -69,31 +69,29 @@ def _needed() -> int:
 
 def test_on_a_small_gpu_some_layers_fit_and_a_quant_that_is_too_large_is_left_out(hub: Hub) -> None:
     needed = _needed()
-    exact = planning.fit_pair(PAIR, _site(needed + memory.RESERVE_BYTES), _access())
+    exact = _fit(_site(needed + memory.RESERVE_BYTES))
     assert (exact.fits, exact.quant) == (True, "Q4_K_M")
-    short = planning.fit_pair(PAIR, _site(needed + memory.RESERVE_BYTES - 1), _access())
+    short = _fit(_site(needed + memory.RESERVE_BYTES - 1))
     assert (short.fits, short.quant) == (False, None)
     assert short.fitting_layers < short.max_layers
     assert short.rate.value < exact.rate.value  # the rest is on the host, which is slower
 
 
 def test_without_a_gpu_the_hosts_memory_and_bandwidth_count(hub: Hub) -> None:
-    fit = planning.fit_pair(PAIR, _site(gpu=None), _access())
+    fit = _fit(_site(gpu=None))
     assert (fit.fits, fit.fitting_layers, fit.quant) == (True, None, "Q8_0")
-    slower = planning.fit_pair(
-        PAIR, Site(vram_bytes=(), memory_bytes=64 << 30, gpu=None, host="30G"), _access()
-    )
+    slower = _fit(replace(_site(gpu=None), host="30G"))
     assert fit.rate.value / 2 < slower.rate.value < fit.rate.value  # each layer takes time besides
-    crowded = planning.fit_pair(PAIR, _site(memory_bytes=MIB, gpu=None), _access())
+    crowded = _fit(_site(memory_bytes=MIB, gpu=None))
     assert (crowded.fits, crowded.quant) == (False, None)
 
 
 def test_what_the_processors_cache_holds_has_no_estimate_from_memory_bandwidth(hub: Hub) -> None:
     site = replace(_site(gpu=None), cache_bytes=1 << 30)
-    fit = planning.fit_pair(PAIR, site, _access())
+    fit = _fit(site)
     assert (fit.fits, fit.rate, fit.in_cache) == (True, None, True)
     for other in (replace(site, cache_bytes=MIB), replace(site, vram_bytes=(24 << 30,), gpu="rtx-4090")):
-        fit = planning.fit_pair(PAIR, other, _access())
+        fit = _fit(other)
         assert (fit.rate is not None, fit.in_cache) == (True, False)
 
 
@@ -113,7 +111,7 @@ def test_which_pairs_have_no_estimate_is_said(
 
 
 def test_a_gpu_without_known_peaks_has_layers_and_no_rate(hub: Hub) -> None:
-    fit = planning.fit_pair(PAIR, _site(24 << 30, gpu=None), _access())
+    fit = _fit(_site(24 << 30, gpu=None))
     assert (fit.fits, fit.rate) == (True, None)
 
 
@@ -124,13 +122,14 @@ def test_the_embedded_pair_needs_no_hub() -> None:
 
 def test_a_pair_that_is_not_available_says_why(hub: Hub) -> None:
     gone = Pair(name="gone", target=ModelFile(filename="g.gguf", repo="me/Gone-GGUF"))
-    fit = planning.fit_pair(gone, _site(24 << 30), _access())
+    fit = _fit(_site(24 << 30), gone)
     assert fit.error is not None
     assert (fit.fits, fit.size_bytes, fit.is_unreachable) == (None, None, False)
 
 
 def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None) -> None:
-    code, out, err = run("pairs", "mine", "--fits", "--vram", "24G", "--machine", "rtx-4090", "--host", "60G")
+    words = ("pairs", "mine", "--fits", "--vram", "24G", "--machine", "rtx-4090", "--host", "60G")
+    code, out, err = run(*words)
     assert code == 0, err
     heading, row = out.splitlines()[:2]
     for name in ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "estimated tokens/s"):
@@ -138,10 +137,7 @@ def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None) -> None:
     assert row.startswith("mine")
     assert "Q8_0" in row
     assert "from memory bandwidth, at a context of 4,096 tokens; not measured" in err
-    code, out, _ = run(
-        *("pairs", "mine", "--fits", "--vram", "24G", "--machine", "rtx-4090", "--host", "60G", "-o", "json")
-    )
-    (fit,) = json.loads(out)
+    (fit,) = json.loads(run(*words, "-o", "json")[1])
     assert (fit["pair"], fit["quant"], fit["fits"], fit["fetched"]) == ("mine", "Q8_0", True, "no")
 
 
@@ -159,10 +155,8 @@ def test_a_pair_without_an_answer_is_a_row_without_figures(hub: Hub, catalogue: 
 
 def test_what_is_fetched_is_said(hub: Hub, catalogue: None) -> None:
     shell.done("fetch", "mine")
-    out = shell.done(
-        "pairs", "mine", "--fits", "--vram", "24G", "--host", "60G", "-o", "json", "--offline"
-    ).stdout
-    assert json.loads(out)[0]["fetched"] == "yes"
+    words = ("--fits", "--vram", "24G", "--host", "60G", "-o", "json", "--offline")
+    assert json.loads(shell.done("pairs", "mine", *words).stdout)[0]["fetched"] == "yes"
 
 
 @pytest.mark.parametrize(

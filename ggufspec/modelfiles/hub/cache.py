@@ -10,8 +10,8 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import huggingface_hub
 import msgspec
@@ -106,31 +106,20 @@ def _last_pair_file() -> Path:
     return paths.data_dir() / "last_pair.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachedRepo:
+class CachedRepo(NamedTuple):
     """A repository with GGUF files, or with downloads that were not finished."""
 
     repo: str
     folder: Path
-    size_bytes: int
     is_unfinished: bool
 
 
-def cached_repos(access: Access) -> tuple[CachedRepo, ...]:
-    """Return the repositories in the cache that hold models, whichever program fetched them."""
-    repos = []
+def cached_repos(access: Access) -> Iterator[CachedRepo]:
+    """Yield the repositories in the cache that hold models, whichever program fetched them."""
     for folder in sorted(access.cache_dir.glob("models--*")):
-        unfinished = any(folder.glob("blobs/*.incomplete"))
-        if folder.is_dir() and (unfinished or any((folder / "snapshots").rglob("*.gguf"))):
-            repos.append(
-                CachedRepo(
-                    repo=_repo_name(folder),
-                    folder=folder,
-                    size_bytes=paths.size_bytes(folder),
-                    is_unfinished=unfinished,
-                )
-            )
-    return tuple(repos)
+        is_unfinished = any(folder.glob("blobs/*.incomplete"))
+        if folder.is_dir() and (is_unfinished or any((folder / "snapshots").rglob("*.gguf"))):
+            yield CachedRepo(_repo_name(folder), folder, is_unfinished)
 
 
 def delete_repo(repo: str, access: Access) -> None:

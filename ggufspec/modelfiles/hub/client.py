@@ -123,11 +123,6 @@ class Access:
         return f"{address['scheme']}{address['host']}{address['path'] or ''}" if address else "HF_ENDPOINT"
 
     @property
-    def has_token(self) -> bool:
-        """Whether requests carry an access token."""
-        return bool(self.known_token)
-
-    @property
     def known_token(self) -> str | None:
         """The token of requests: our option, or that of the usual login."""
         return self.token or huggingface_hub.get_token()

@@ -88,7 +88,7 @@ def check_dataset(repo: str, access: Access) -> None:
         raise errors.NotCachedError(
             f"{repo} cannot be uploaded: offline", "leave out --offline and HF_HUB_OFFLINE"
         )
-    if not access.has_token:
+    if not access.known_token:
         raise errors.BadTokenError(
             f"uploading to {access.host} needs an access token", "log in with hf auth login, or pass --token"
         )
