@@ -126,10 +126,9 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, content: bytes,
 
 
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="there is no file"):
-        validate_file(tmp_path / "m.gguf")
-    with pytest.raises(ModelFileError, match="is a folder"):
-        validate_file(tmp_path)
+    for path, what in ((tmp_path / "m.gguf", "there is no file"), (tmp_path, "is a folder")):
+        with pytest.raises(ModelFileError, match=what):
+            validate_file(path)
 
 
 def test_a_truncated_file_lacks_a_number_of_bytes(tmp_path: Path) -> None:

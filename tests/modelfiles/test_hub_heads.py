@@ -21,8 +21,10 @@ from tests.support.hub_server import Hub
 from tests.support.shell import run
 
 TARGET = "me/Model-3-8B-GGUF:Q4_K_M"
+WITH_MTP = "me/Model-3-8B-MTP-GGUF:Q4_K_M"
 SIDECAR = "me/Model-3-8B-GGUF/eagle3-m-Q8_0.gguf"
 HEADS = "a/Model-3-8B-EAGLE3-GGUF"
+DRY = ("bench", "--dry-run", "-p", "Hi", "-n", "32")
 
 
 @pytest.fixture
@@ -62,51 +64,38 @@ def llama(llama: Path) -> Path:
     return llama
 
 
-def _listed(*paths: str) -> list[RepoFile]:
-    return [RepoFile(path=path, size_bytes=1, digest="0" * 40) for path in paths]
+def _listed(names: str) -> list[RepoFile]:
+    return [RepoFile(path=f"{name}.gguf", size_bytes=1, digest="0" * 40) for name in names.split()]
 
 
 @pytest.mark.parametrize(
-    ("files", "target", "expected"),
+    ("names", "expected"),
     [
-        (("t-Q8_0.gguf",), "t-Q8_0.gguf", []),
-        (("t-Q8_0.gguf", "mtp-t-Q8_0.gguf"), "t-Q8_0.gguf", ["mtp-t-Q8_0.gguf"]),
-        (
-            ("t-Q8_0.gguf", "eagle3-t.gguf", "dflash-t.gguf", "dspark-t.gguf", "mtp-t.gguf", "mmproj-t.gguf"),
-            "t-Q8_0.gguf",
-            ["mtp-t.gguf", "dspark-t.gguf", "dflash-t.gguf", "eagle3-t.gguf"],
-        ),
-        (
-            ("t-Q5_K_M.gguf", "mtp-t-Q8_0.gguf", "mtp-t-Q4_0.gguf", "mtp-t-BF16.gguf"),
-            "t-Q5_K_M.gguf",
-            ["mtp-t-Q4_0.gguf"],
-        ),
-        (("t-Q4_K_M.gguf", "mtp-t-Q4_0.gguf", "mtp-t-Q4_K_M.gguf"), "t-Q4_K_M.gguf", ["mtp-t-Q4_K_M.gguf"]),
-        (
-            ("a/t-Q8_0.gguf", "mtp-t-Q8_0.gguf", "a/mtp-t-Q4_0.gguf", "b/mtp-t-Q8_0.gguf"),
-            "a/t-Q8_0.gguf",
-            ["a/mtp-t-Q4_0.gguf"],
-        ),
-        (
-            ("t-Q8_0.gguf", "mtp-t-Q8_0-00001-of-00002.gguf"),
-            "t-Q8_0.gguf",
-            [],  # a part is missing
-        ),
+        ("t-Q8_0", ""),
+        ("t-Q8_0 mtp-t-Q8_0", "mtp-t-Q8_0"),
+        ("t-Q8_0 eagle3-t dflash-t dspark-t mtp-t mmproj-t", "mtp-t dspark-t dflash-t eagle3-t"),
+        ("t-Q5_K_M mtp-t-Q8_0 mtp-t-Q4_0 mtp-t-BF16", "mtp-t-Q4_0"),
+        ("t-Q4_K_M mtp-t-Q4_0 mtp-t-Q4_K_M", "mtp-t-Q4_K_M"),
+        ("a/t-Q8_0 mtp-t-Q8_0 a/mtp-t-Q4_0 b/mtp-t-Q8_0", "a/mtp-t-Q4_0"),
+        ("t-Q8_0 mtp-t-Q8_0-00001-of-00002", ""),  # a part is missing
     ],
 )
-def test_a_sidecar_is_llama_cpps_choice(files: tuple[str, ...], target: str, expected: list[str]) -> None:
-    listed = _listed(*files)
-    model = choice.choose_files(listed, repo="me/T", filename=target)
-    assert [head.filename for head in choice.sidecars(listed, model)] == expected
+def test_a_sidecar_is_llama_cpps_choice(names: str, expected: str) -> None:
+    """The target is the first of the names."""
+    listed = _listed(names)
+    model = choice.choose_files(listed, repo="me/T", filename=listed[0].path)
+    assert [head.filename for head in choice.sidecars(listed, model)] == [
+        file.path for file in _listed(expected)
+    ]
 
 
 def test_a_repository_of_heads_alone_means_the_head() -> None:
-    chosen = choice.choose_files(_listed("eagle3-t-Q8_0.gguf", "eagle3-t-F16.gguf"), repo="me/H")
+    chosen = choice.choose_files(_listed("eagle3-t-Q8_0 eagle3-t-F16"), repo="me/H")
     assert chosen.filename == "eagle3-t-Q8_0.gguf"
-    beside = choice.choose_files(_listed("eagle3-t-Q8_0.gguf", "t-Q8_0.gguf"), repo="me/T")
+    beside = choice.choose_files(_listed("eagle3-t-Q8_0 t-Q8_0"), repo="me/T")
     assert beside.filename == "t-Q8_0.gguf"
     with pytest.raises(choice.SeveralModelsError, match="has 2 models"):
-        choice.choose_files(_listed("eagle3-t-Q8_0.gguf", "dflash-t-Q8_0.gguf"), repo="me/H")
+        choice.choose_files(_listed("eagle3-t-Q8_0 dflash-t-Q8_0"), repo="me/H")
 
 
 def test_a_fetch_names_the_head_beside_a_target(served: Hub, llama: Path) -> None:
@@ -121,9 +110,8 @@ def test_a_fetch_names_the_head_beside_a_target(served: Hub, llama: Path) -> Non
     assert "eagle3-m-Q8_0.gguf" in out
     assert err.endswith("\nmeasure it: ggufspec bench\n")
     session = prepare_session(BenchOptions(prompt=("Hello",), chat=False, n_predict=32))
-    assert {str(arm.drafting.chain) for arm in session.suite.blocks[0].arms if arm.drafting} == {
-        "draft-eagle3"
-    }
+    drafting = {str(arm.drafting.chain) for arm in session.suite.blocks[0].arms if arm.drafting}
+    assert drafting == {"draft-eagle3"}
     assert session.engine.name == "binary-simple"
 
 
@@ -146,7 +134,7 @@ def test_a_drafter_can_be_a_repository_of_heads(served: Hub, llama: Path) -> Non
     out = shell.done("check", "-m", TARGET, "-md", HEADS).stdout
     assert out.startswith("accepted (server of builds ")
     assert "eagle3" in out
-    code, out, err = run("bench", "--dry-run", "-m", TARGET, "-md", HEADS, "-p", "Hi", "-n", "32")
+    code, out, err = run(*DRY, "-m", TARGET, "-md", HEADS)
     assert code == 0, err
     assert "--spec-type draft-eagle3" in out
     assert "eagle3-d-Q8_0.gguf" in out
@@ -182,15 +170,13 @@ def test_suggest_finds_heads_and_layers_of_the_target(served: Hub) -> None:
     assert err.splitlines()[1] == (
         f"ggufspec fetch --target {TARGET} --draft-model {SIDECAR} && ggufspec bench"
     )
-    code, out, err = run("suggest", "me/Model-3-8B-MTP-GGUF:Q4_K_M")
+    code, out, err = run("suggest", WITH_MTP)
     assert code == 0
     layers = next(line for line in out.splitlines() if " draft-mtp " in line)
     assert layers.startswith("me/Model-3-8B-MTP-GGUF/m-Q4_K_M.gguf")
-    assert (
-        "ggufspec fetch --target me/Model-3-8B-MTP-GGUF:Q4_K_M && ggufspec bench --method draft-mtp"
-        in err.splitlines()
-    )
-    found = ggufspec.suggest("me/Model-3-8B-MTP-GGUF:Q4_K_M")
+    command = f"ggufspec fetch --target {WITH_MTP} && ggufspec bench --method draft-mtp"
+    assert command in err.splitlines()
+    found = ggufspec.suggest(WITH_MTP)
     assert {drafter.method for drafter in found if drafter.in_target} == {Method.DRAFT_MTP}
     assert all(0 < drafter.ratio < 1 for drafter in found)
 
@@ -203,9 +189,9 @@ def test_suggest_offline_knows_heads_in_the_cache(served: Hub) -> None:
 
 
 def test_check_asks_a_target_alone_for_its_layers(served: Hub) -> None:
-    code, out, _ = run("check", "me/Model-3-8B-MTP-GGUF:Q4_K_M")
+    code, out, _ = run("check", WITH_MTP)
     assert (code, out.splitlines()[0]) == (0, "accepted (server of builds 9548 and newer)")
-    code, out, _ = run("check", "me/Model-3-8B-MTP-GGUF:Q4_K_M", "--build", "9000")
+    code, out, _ = run("check", WITH_MTP, "--build", "9000")
     assert code == 7
     assert "build 9000 cannot draft by draft-mtp" in out
     code, out, err = run("check", TARGET)
@@ -220,7 +206,7 @@ def test_plan_knows_which_head_a_drafter_is(served: Hub) -> None:
     alone = ggufspec.plan(target=TARGET, vram="24G")
     assert alone.method is None
     assert planned.shown.gpu_bytes + planned.shown.host_bytes > alone.shown.gpu_bytes + alone.shown.host_bytes
-    _, _, err = run("plan", "-m", "me/Model-3-8B-MTP-GGUF:Q4_K_M", "--vram", "24G")
+    _, _, err = run("plan", "-m", WITH_MTP, "--vram", "24G")
     assert "note: the target has layers for MTP; --method draft-mtp plans memory for them\n" in err
     _, _, err = run("plan", "-m", TARGET, "--vram", "24G")
     assert "MTP" not in err
@@ -249,25 +235,22 @@ def test_heads_of_a_cached_target_need_no_network(served: Hub) -> None:
 def test_auto_is_the_head_beside_the_target(served: Hub, llama: Path) -> None:
     planned = ggufspec.plan(target=TARGET, draft_model="auto", vram="24G")
     assert planned.method == Chain(Method.DRAFT_EAGLE3)
-    assert (planned.pair.draft.repo, planned.pair.draft.filename) == (
-        "me/Model-3-8B-GGUF",
-        "eagle3-m-Q8_0.gguf",
-    )
+    assert f"{planned.pair.draft.repo}/{planned.pair.draft.filename}" == SIDECAR
     shell.done("check", "-m", TARGET, "-md", "auto")
-    code, out, err = run("bench", "--dry-run", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")
+    code, out, err = run(*DRY, "-m", TARGET, "-md", "auto")
     assert code == 0, err
     assert "--spec-type draft-eagle3" in out
     out = shell.done("fetch", "-q", "--target", TARGET, "-md", "auto").stdout
     assert out.splitlines()[1].endswith("/eagle3-m-Q8_0.gguf")
     served.seen.clear()
-    shell.done("bench", "--dry-run", "--offline", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")
+    shell.done(*DRY, "--offline", "-m", TARGET, "-md", "auto")
     assert served.seen == []
 
 
 def test_a_bench_drafts_with_a_head_beside_it_if_asked(served: Hub, llama: Path) -> None:
     run("fetch", "-q", "--target", TARGET, "-md", "auto")
     assert ggufspec.plan(target=TARGET, vram="24G").draft is None
-    assert "eagle3" not in run("bench", "--dry-run", "-m", TARGET, "-p", "Hi", "-n", "32")[1]
+    assert "eagle3" not in run(*DRY, "-m", TARGET)[1]
 
 
 def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, llama: Path) -> None:
@@ -279,7 +262,7 @@ def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, llama: Path
     assert planned.pair.draft.path == tmp_path / "eagle3-t.gguf"  # the one before it is of another target
     asked = with_head(BenchOptions(target=target, draft_model="auto")).draft_model
     assert asked == (planned.pair.draft,)
-    code, out, err = run("bench", "--dry-run", "-m", str(target), "-md", "auto", "-p", "Hi", "-n", "32")
+    code, out, err = run(*DRY, "-m", str(target), "-md", "auto")
     assert code == 0, err
     assert "eagle3-t.gguf" in out
 
@@ -294,7 +277,7 @@ def test_auto_without_a_fitting_head_is_refused(served: Hub, tmp_path: Path, lla
     code, _, err = run("plan", "-m", str(target), "-md", "auto", "--vram", "24G")
     assert code == 7
     assert "; eagle3-wide.gguf: the head reads states of width 128" in err
-    code, _, err = run("fetch", "--target", "me/Model-3-8B-MTP-GGUF:Q4_K_M", "-md", "auto")
+    code, _, err = run("fetch", "--target", WITH_MTP, "-md", "auto")
     assert code == 7
     assert "hint: its own layers for MTP draft with --method draft-mtp" in err
     code, _, err = run("sweep", "-m", str(target), "-m", TARGET, "-md", "auto")

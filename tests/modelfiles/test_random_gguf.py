@@ -20,16 +20,15 @@ from tests.support import shell
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_random_gguf.py"
 SMALL = (
-    *("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4"),
-    *("--kv-heads", "2", "--vocab", "1000"),
+    *("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4", "--kv-heads", "2"),
+    *("--vocab", "1000"),
 )
 # one file type for every tensor type that the script knows
-QUANTS: tuple[str, ...] = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
-QUANTS += ("Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K")
-QUANTS += (
-    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_M", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0"),
-    "TQ2_0",
-)
+QUANTS = [
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
+    *("Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_M"),
+    *("IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0"),
+]
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
