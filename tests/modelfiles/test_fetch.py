@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 
@@ -143,60 +142,28 @@ def test_the_largest_pair_that_fits(
     assert answer in err
 
 
-# What is named too vaguely, or wrongly, gets the choices with their sizes and the exact next command
-
-
-CHOICES = "it has t-Q4_K_M.gguf (2.74 MiB), t-Q8_0.gguf (3.74 MiB)"
-
-
-def next_command(err: str) -> list[str]:
-    """Return the words of the command that an error's hint ends with."""
-    program, *words = shlex.split(err.rpartition("for example: ")[2])
-    assert program == "ggufspec"
-    return words
-
-
-def test_a_repository_lists_its_models_and_the_next_command_fetches_one(hub: Hub) -> None:
-    code, out, err = run("fetch", "-q", "me/T-GGUF")
-    assert (code, out) == (22, "")
-    assert err == (
-        "error: me/T-GGUF has 2 models\n"
-        f"hint: name one: {CHOICES}; for example: ggufspec fetch --target me/T-GGUF:Q4_K_M\n"
-    )
-    assert hub.content_requests() == []
-    code, out, _ = run("-q", *next_command(err))
-    assert (code, Path(out.strip()).name) == (0, "t-Q4_K_M.gguf")
-
-
-def test_the_next_command_keeps_what_else_was_given(hub: Hub, tmp_path: Path) -> None:
-    folder = tmp_path / "my models"
-    given = ("--draft-model", "me/D-GGUF", "--revision", "main", "--local-dir", str(folder))
-    code, _, err = run("fetch", "-q", "me/T-GGUF", *given)
-    assert code == 22
-    words = next_command(err)
-    assert words == ["fetch", "--target", "me/T-GGUF:Q4_K_M", *given]
-    shell.done("-q", *words)
-    assert sorted(path.name for path in folder.iterdir()) == ["d-Q8_0.gguf", "t-Q4_K_M.gguf"]
-
-
 @pytest.mark.parametrize(
-    "words", [("me/A-GGUF",), ("--target", "me/A-GGUF"), ("--target", "me/A-GGUF:iq1_s")]
+    ("words", "said", "reference"),
+    [
+        (("me/T-GGUF",), "me/T-GGUF has 4 models", "me/T-GGUF:Q4_K_M"),
+        (("--target", "me/T-GGUF:Q4_0"), "me/T-GGUF has 2 models that match Q4_0", "me/T-GGUF/x-Q4_0.gguf"),
+        (
+            ("--target", "me/D-GGUF", "--draft-model", "me/T-GGUF:q4_0"),
+            *("me/T-GGUF has 2 models that match q4_0", "me/T-GGUF/x-Q4_0.gguf"),
+        ),
+    ],
 )
-def test_models_of_one_quant_are_told_apart_by_file(hub: Hub, words: tuple[str, ...]) -> None:
-    hub.add("me/A-GGUF", {"a-IQ1_S.gguf": hub_client.gguf(), "b-IQ1_S.gguf": hub_client.gguf(1)})
-    code, _, err = run("fetch", "-q", *words)
-    assert code == 22
-    assert next_command(err) == ["fetch", "--target", "me/A-GGUF/a-IQ1_S.gguf"]
-    shell.done(*next_command(err))
-
-
-def test_a_vague_drafter_is_the_one_that_is_replaced(hub: Hub) -> None:
+def test_what_is_named_too_vaguely_gets_the_choices(
+    hub: Hub, words: tuple[str, ...], said: str, reference: str
+) -> None:
     hub.add("me/T-GGUF", {"x-Q4_0.gguf": hub_client.gguf(), "y-Q4_0.gguf": hub_client.gguf(1)})
-    code, _, err = run("fetch", "-q", "--target", "me/T-GGUF:Q8_0", "--draft-model", "me/T-GGUF:Q4_0")
-    assert code == 22
-    assert next_command(err) == [
-        *("fetch", "--target", "me/T-GGUF:Q8_0", "--draft-model", "me/T-GGUF/x-Q4_0.gguf")
-    ]
+    code, out, err = run("fetch", "-q", *words)
+    assert (code, out, hub.content_requests()) == (22, "", [])
+    error, hint = err.splitlines()
+    assert said in error
+    assert hint.startswith(f"hint: name one, such as {reference}: it has ")
+    assert "x-Q4_0.gguf (1.74 MiB), y-Q4_0.gguf (1.74 MiB)" in hint
+    shell.done("fetch", "-q", reference)
 
 
 @pytest.mark.parametrize(

@@ -148,11 +148,12 @@ HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q
         (
             files("a-Q4_0.gguf", "b-Q4_0.gguf"),
             *({"quant": "Q4_0"}, "u/r has 2 models that match Q4_0"),
-            "name one: it has a-Q4_0.gguf (1 GiB), b-Q4_0.gguf (1 GiB)",
+            "name one, such as u/r/a-Q4_0.gguf: it has a-Q4_0.gguf (1 GiB), b-Q4_0.gguf (1 GiB)",
         ),
         (
             files("a-IQ1_S.gguf", "a-IQ2_S.gguf"),
-            *({}, "u/r has 2 models", "name one: it has a-IQ1_S.gguf (1 GiB), a-IQ2_S.gguf (1 GiB)"),
+            *({}, "u/r has 2 models"),
+            "name one, such as u/r:IQ1_S: it has a-IQ1_S.gguf (1 GiB), a-IQ2_S.gguf (1 GiB)",
         ),
         (
             files("README.md"),

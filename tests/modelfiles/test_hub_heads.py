@@ -11,6 +11,7 @@ import pytest
 
 import ggufspec
 from ggufspec.domain import Chain, Method
+from ggufspec.errors import RemoteFileNotFoundError
 from ggufspec.measure import prepare_session, with_head
 from ggufspec.modelfiles import hub as modelhub
 from ggufspec.modelfiles.hub import choice
@@ -94,7 +95,7 @@ def test_a_repository_of_heads_alone_means_the_head() -> None:
     assert chosen.filename == "eagle3-t-Q8_0.gguf"
     beside = choice.choose_files(_listed("eagle3-t-Q8_0 t-Q8_0"), repo="me/T")
     assert beside.filename == "t-Q8_0.gguf"
-    with pytest.raises(choice.SeveralModelsError, match="has 2 models"):
+    with pytest.raises(RemoteFileNotFoundError, match="has 2 models"):
         choice.choose_files(_listed("eagle3-t-Q8_0 dflash-t-Q8_0"), repo="me/H")
 
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ggufspec import errors, machine
@@ -73,36 +71,10 @@ def pin_files(survey: hub.Survey, sink: Sink, *, replace: bool = False) -> None:
 
 
 def _survey(asked: FetchOptions, access: hub.Access) -> hub.Survey:
-    """Look up what options name.
-
-    Raises:
-        RemoteFileNotFoundError: a repository has several models; the hint has a command with one of them.
-    """
+    """Look up what options name."""
     target, draft = (None if names is None else str(names[0]) for names in (asked.target, asked.draft_model))
     references, name = find_references(asked.pair, target, draft, asked.revision, access)
-    try:
-        return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
-    except hub.SeveralModelsError as error:
-        words = ("ggufspec", "fetch", *_choose_model(asked, references, error).to_argv())
-        raise errors.RemoteFileNotFoundError(
-            error.message, f"{error.hint}; for example: {shlex.join(words)}"
-        ) from error
-
-
-def _choose_model(
-    asked: FetchOptions, references: Sequence[hub.Reference], error: hub.SeveralModelsError
-) -> FetchOptions:
-    """Return the options with one of several models named."""
-    texts = [reference.text for reference in references]
-    for place, reference in enumerate(references):
-        is_ambiguous = (reference.repo, reference.filename) == (error.repo, None)
-        if is_ambiguous and reference.quant in (None, error.quant):
-            at = f"@{reference.revision}" if reference.revision and asked.revision is None else ""
-            texts[place] = f"{error.repo}{at}{error.example}"
-            break
-    return asked.replace(
-        pair=None, target=(texts[0],), draft_model=(texts[1],) if len(texts) > 1 else None, largest=False
-    )
+    return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
 
 
 def find_references(

@@ -10,7 +10,7 @@ from ggufspec.modelfiles.hub.cache import (
     remember_fetched,
     validate_model,
 )
-from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, SeveralModelsError
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile
 from ggufspec.modelfiles.hub.client import DATASET, Access, is_public
 from ggufspec.modelfiles.hub.datasets import (
     DatasetReference,

@@ -74,20 +74,6 @@ class RemoteModel:
         )
 
 
-class SeveralModelsError(RemoteFileNotFoundError):
-    """A repository, or a quant of it, matches several models; with ``example`` appended it matches one."""
-
-    def __init__(self, repo: str, quant: str | None, fitting: Sequence[RemoteModel]) -> None:
-        quant_note = f" that match {quant}" if quant else ""
-        super().__init__(f"{repo} has {len(fitting)} models{quant_note}", f"name one: {_listing(fitting)}")
-        self.repo = repo
-        self.quant = quant
-        usual = (model for default in _DEFAULT_QUANTS for model in fitting if model.quant == default)
-        chosen = next(usual, fitting[0])
-        alone = chosen.quant is not None and [model.quant for model in fitting].count(chosen.quant) == 1
-        self.example = f":{chosen.quant}" if alone else f"/{chosen.filename}"
-
-
 def quant_of(filename: str) -> str | None:
     """Return the quant that a file's name states: ``Q4_K_M``, ``UD-Q4_K_XL``, ``BF16``."""
     quants = _QUANT.findall(re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", filename))
@@ -164,8 +150,7 @@ def choose_files(
         use_default: where nothing is named, take the quant that llama.cpp takes.
 
     Raises:
-        RemoteFileNotFoundError: no model fits; the hint lists those that exist.
-        SeveralModelsError: more than one model fits.
+        RemoteFileNotFoundError: no model fits, or several do; the hint lists those that exist.
     """
     candidates = models(files) or heads(files)
     if filename is not None:
@@ -177,7 +162,14 @@ def choose_files(
     if not fitting:
         raise RemoteFileNotFoundError(f"{repo} {nothing}", _listing(candidates))
     if len(fitting) > 1:
-        raise SeveralModelsError(repo, quant, fitting)
+        usual = (model for default in _DEFAULT_QUANTS for model in fitting if model.quant == default)
+        example = next(usual, fitting[0])
+        is_alone = example.quant and [model.quant for model in fitting].count(example.quant) == 1
+        reference = f"{repo}:{example.quant}" if is_alone else f"{repo}/{example.filename}"
+        raise RemoteFileNotFoundError(
+            f"{repo} has {len(fitting)} models" + (f" that match {quant}" if quant else ""),
+            f"name one, such as {reference}: {_listing(fitting)}",
+        )
     return fitting[0]
 
 
