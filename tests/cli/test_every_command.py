@@ -357,7 +357,8 @@ def test_a_folder_is_not_a_model_and_its_models_are_named(tmp_path: Path) -> Non
         (tmp_path / name).touch()
     done = shell.here("suggest", str(tmp_path))
     assert done.stderr.endswith(
-        "is a folder with 2 models\nhint: name one of them: one-00001-of-00002.gguf, two.gguf; "
+        "is a folder with 2 models\n"
+        "hint: name one of them, or FOLDER:QUANT: one-00001-of-00002.gguf, two.gguf; "
         f"`ggufspec models {shlex.quote(str(tmp_path))}` lists what can draft for what\n"
     )
 

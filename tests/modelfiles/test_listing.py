@@ -157,7 +157,7 @@ def test_a_folder_with_several_models_takes_a_quant(tmp_path: Path) -> None:
         assert hub.locate(reference, hub.Access(offline=True)).path == tmp_path / expected
     with pytest.raises(ModelFileError, match="is a folder with 0 models of quant Q2_K") as caught:
         hub.locate(hub.parse_reference(f"{tmp_path}:Q2_K", {}), hub.Access(offline=True))
-    assert "name one of them: big-Q4_K_M.gguf" in (caught.value.hint or "")
+    assert "name one of them, or FOLDER:QUANT: big-Q4_K_M.gguf" in (caught.value.hint or "")
 
 
 def test_without_models_the_way_to_some_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,12 +231,8 @@ def _local(reference: Reference) -> ModelFile:
         if len(fitting) == 1:
             return _local(replace(reference, path=fitting[0], quant=None))
         named = ", ".join(file.name for file in (fitting or listed)[:_MOST_NAMED])
-        hint = f"name one of them: {named}" if listed else "name a .gguf file"
-        example = next(filter(None, (quant_of(file.name) for file in listed)), None)
-        if example is not None and quant is None:
-            hint += f"; or a quant, as in {reference.text.rstrip('/')}:{example}"
-        if len(listed) > 1:
-            hint += f"; `ggufspec models {shlex.quote(str(path))}` lists what can draft for what"
+        lists = f"`ggufspec models {shlex.quote(str(path))}` lists what can draft for what"
+        hint = f"name one of them, or FOLDER:QUANT: {named}; {lists}" if listed else "name a .gguf file"
         of_quant = f" of quant {quant}" if quant else ""
         raise errors.ModelFileError(
             f"{path} is a folder with {counted(len(fitting), 'model')}{of_quant}", hint
