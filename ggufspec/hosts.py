@@ -68,18 +68,13 @@ def within(action: Callable[[], T], answer_s: float) -> T:
     return results[0]
 
 
-def watch(request: Any) -> bool:
-    """Let ``within`` know when a request has its connection; a hook of HTTP clients.
-
-    Returns:
-        Whether it is limited.
-    """
+def watch(request: Any) -> None:
+    """Let ``within`` know when a request has its connection; a hook of HTTP clients."""
     if (event := connected.get()) is None:
-        return False
+        return
 
     def note(step: str, _: object) -> None:
         if step.startswith("http"):  # what follows TCP and TLS: http11.send_request_headers.started
             event.set()
 
     request.extensions["trace"] = note
-    return True
