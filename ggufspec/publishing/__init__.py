@@ -6,7 +6,6 @@ from ggufspec.publishing.publishing import (
     Bundle,
     describe_bundle,
     describe_verification,
-    named_repositories,
     publish,
 )
 from ggufspec.publishing.redacting import Identity, read_identity

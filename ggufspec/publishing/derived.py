@@ -74,7 +74,7 @@ def _sentences(bench: ResultSet) -> Iterator[str]:
     builds = meta.builds or {"": meta.build}
     software = "; ".join(_build(name, build) for name, build in builds.items())
     yield f"Software: {software}. {figures.engine(meta.engine)}"
-    yield f"Machine: {', '.join(_machine(meta))}."
+    yield f"Machine: {', '.join(filter(None, (figures.machine(meta.machine), meta.machine.system)))}."
     if not groups:
         yield "Nothing was measured."
         return
@@ -111,20 +111,6 @@ def _build(name: str, build: Build) -> str:
     commit = f", commit {build.commit}" if build.commit else ""
     text = f"{figures.llama_cpp(build)}{commit}, {build.backend or 'unknown'} backend"
     return f"{name}: {text}" if name else text
-
-
-def _machine(meta: Meta) -> Iterator[str]:
-    machine = meta.machine
-    yield machine.cpu
-    yield units.counted(machine.cores, "core")
-    yield units.format_bytes(machine.memory_bytes)
-    memory = dict(enumerate(machine.gpu_bytes))
-    for number, gpu in enumerate(machine.gpus):
-        yield f"{gpu} ({units.format_bytes(memory[number])})" if number in memory else gpu
-    if machine.gpu_driver:
-        yield f"GPU driver {machine.gpu_driver}"
-    if machine.system:
-        yield machine.system
 
 
 def _arms(groups: Sequence[Arm]) -> Iterator[str]:

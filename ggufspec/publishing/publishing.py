@@ -16,7 +16,7 @@ from ggufspec.forecast.profiles import SharedProfile
 from ggufspec.publishing import copying
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.publishing.findings import redact_costs
-from ggufspec.publishing.redacting import Identity, Redactor, find_repositories, make_redactor
+from ggufspec.publishing.redacting import Identity, Redactor, make_redactor
 from ggufspec.publishing.verifying import Verification, verify
 from ggufspec.results import ResultSet, archive
 
@@ -44,15 +44,6 @@ class Bundle:
     n_curves: int = 0
     undrawn: str | None = None
     address: str | None = None
-
-
-def named_repositories(benches: Sequence[ResultSet]) -> tuple[str, ...]:
-    """Return the Hub's repositories that benches and their logs name.
-
-    Raises:
-        OSError: a log cannot be read.
-    """
-    return find_repositories(benches, (log for bench in benches for log in copying.all_logs(bench)))
 
 
 def publish(
@@ -84,12 +75,22 @@ def publish(
     for path in (folder, packed):
         if path.exists():
             raise GgufspecError(f"{path} already exists", "choose another --out, or remove it")
+    logs = [log for bench in benches for log in copying.all_logs(bench)]
+    redactor = make_redactor(benches, logs, identity, private, is_word=_word_test(benches))
+    names = [copying.copied_id(bench, redactor) for bench in benches]
+    if len(set(names)) < len(names):
+        raise GgufspecError("two of the benches have the same name", "name each bench once")
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        derived, undrawn = _write_files(
-            benches, draft, identity, private, with_texts=with_texts, author=author, costs=costs
-        )
+        copies = [
+            copying.copy_bench(bench, draft / BENCHES / name, redactor, with_texts=with_texts)
+            for bench, name in zip(benches, names, strict=True)
+        ]
+        derived, undrawn = _write_derived(copies, draft, with_texts=with_texts, author=author)
+        if costs:
+            redacted = [redact_costs(profile, redactor) for profile in costs]
+            (draft / profiles.SHARED).write_bytes(profiles.write_shared(redacted))
         sha256 = archive.write_hashes(draft)
         verification = verify(draft, derived=derived)
         if verification.findings:
@@ -113,28 +114,12 @@ def publish(
     )
 
 
-def _write_files(
-    benches: Sequence[ResultSet],
-    folder: Path,
-    identity: Identity,
-    private: Collection[str],
-    *,
-    with_texts: bool,
-    author: str | None,
-    costs: Sequence[SharedProfile],
+def _write_derived(
+    copies: Sequence[ResultSet], folder: Path, *, with_texts: bool, author: str | None
 ) -> tuple[dict[str, bytes], str | None]:
-    """Write all files but the hashes; return what follows from the benches, and why it has no charts."""
-    logs = [log for bench in benches for log in copying.all_logs(bench)]
-    redactor = make_redactor(benches, logs, identity, private, is_word=_word_test(benches))
-    names = [copying.copied_id(bench, redactor) for bench in benches]
-    if len(set(names)) < len(names):
-        raise GgufspecError("two of the benches have the same name", "name each bench once")
-    copies = [
-        copying.copy_bench(bench, folder / BENCHES / name, redactor, with_texts=with_texts)
-        for bench, name in zip(benches, names, strict=True)
-    ]
+    """Write the files that follow from benches; return them, and why there are no charts among them."""
     facts = Facts(
-        benches=tuple(names),
+        benches=tuple(bench.meta.id for bench in copies),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         author=author,
         with_texts=with_texts,
@@ -153,9 +138,6 @@ def _write_files(
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    if costs:
-        redacted = [redact_costs(profile, redactor) for profile in costs]
-        (folder / profiles.SHARED).write_bytes(profiles.write_shared(redacted))
     return derived, undrawn
 
 

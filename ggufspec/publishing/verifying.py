@@ -65,26 +65,21 @@ def verify(
         ResultsError: it is not a bundle, or has what no bundle has, such as paths that lead out of it.
         OSError: it cannot be read.
     """
-    with archive.opened(bundle) as contents:
-        return _verify_files(contents.folder, contents.files, sha256, derived)
-
-
-def _verify_files(
-    folder: Path, files: Mapping[str, Path], sha256: str | None, derived: Mapping[str, bytes] | None
-) -> Verification:
     report = Report()
-    own_hash = archive.hash_file(files[archive.HASHES])
-    if sha256 is not None and sha256.strip().lower() != own_hash:
-        report.find(f"the SHA-256 of this bundle is {own_hash}, not {sha256}: it is another bundle")
-    _check_hashes(files, report)
-    benches: tuple[str, ...] = ()
-    try:
-        facts = _read_facts(files)
-    except ResultsError as error:
-        report.find(error.message)
-    else:
-        benches = facts.benches
-        _check_benches(folder, files, facts, report, derived)
+    with archive.opened(bundle) as contents:
+        files = contents.files
+        own_hash = archive.hash_file(files[archive.HASHES])
+        if sha256 is not None and sha256.strip().lower() != own_hash:
+            report.find(f"the SHA-256 of this bundle is {own_hash}, not {sha256}: it is another bundle")
+        _check_hashes(files, report)
+        benches: tuple[str, ...] = ()
+        try:
+            facts = _read_facts(files)
+        except ResultsError as error:
+            report.find(error.message)
+        else:
+            benches = facts.benches
+            _check_benches(contents.folder, files, facts, report, derived)
     return Verification(
         sha256=own_hash,
         benches=benches,

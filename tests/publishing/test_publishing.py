@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from ggufspec import publishing, results
 from ggufspec.domain import Offload, Sample
 from ggufspec.errors import ResultsError
-from ggufspec.publishing import Bundle, Identity, derived, publishing as making, redacting
+from ggufspec.publishing import Bundle, Identity, copying, derived, publishing as making, redacting
 from ggufspec.report import frames
 from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet, archive
@@ -250,7 +250,8 @@ def test_a_users_identity_has_values_for_access(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_repositories_are_found_in_records_paths_and_logs() -> None:
-    assert publishing.named_repositories((published.bench(),)) == (PRIVATE,)
+    bench = published.bench()
+    assert redacting.find_repositories((bench,), copying.all_logs(bench)) == (PRIVATE,)
 
 
 def test_the_hosts_of_workers_are_replaced() -> None:

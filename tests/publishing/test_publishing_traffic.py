@@ -26,10 +26,10 @@ from ggufspec.domain import (
 )
 from ggufspec.options import BenchOptions
 from ggufspec.publishing import Bundle, Identity, copying
-from ggufspec.results import ResultSet, archive
+from ggufspec.results import ResultSet
 from tests.support import fake_server, fakes, published
 from tests.support.fake_server import FakeServer
-from tests.support.published import changed
+from tests.support.published import Published, changed
 
 SECRET = "Dear Mrs. Ocelot, your invoice is overdue"
 ADDRESS = "https://gpu7.example.org:8443/team-ocelot"
@@ -65,9 +65,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture
-def bundle(original: Bundle, tmp_path: Path, without_pages: None) -> Bundle:
+def bundle(original: Bundle, tmp_path: Path, without_pages: None) -> Published:
     """A copy of it, which may be changed."""
-    return replace(original, folder=shutil.copytree(original.folder, tmp_path / "bundle"))
+    return Published(shutil.copytree(original.folder, tmp_path / "bundle"))
 
 
 def _measure(**options: Any) -> ResultSet:
@@ -84,12 +84,7 @@ def _publish(bench: ResultSet, folder: Path, *, with_texts: bool = False) -> Bun
 
 
 def _copy(bundle: Bundle) -> ResultSet:
-    (folder,) = (bundle.folder / "benches").iterdir()
-    return results.load(folder)
-
-
-def _findings(bundle: Bundle) -> tuple[str, ...]:
-    return publishing.verify(bundle.folder).findings
+    return results.load(Published(bundle.folder).bench)
 
 
 def _everything(folder: Path) -> str:
@@ -97,15 +92,8 @@ def _everything(folder: Path) -> str:
     return "\n".join(file.read_bytes().decode(errors="replace") for file in files)
 
 
-def _place_of(bench: ResultSet, role: Role) -> int:
-    return [run.spec.role for run in bench.runs].index(role)
-
-
-def _change_run(bundle: Bundle, change: Callable[[RunResult], RunResult], place: int) -> None:
-    stored = _copy(bundle)
-    runs = [change(run) if number == place else run for number, run in enumerate(stored.runs)]
-    results.write_bench(stored.folder, stored.meta, runs)
-    archive.write_hashes(bundle.folder)
+def _place_of(bundle: Published, role: Role) -> int:
+    return [run.spec.role for run in bundle.runs].index(role)
 
 
 def test_users_are_published_without_their_texts(llama: None, tmp_path: Path) -> None:
@@ -125,12 +113,12 @@ def test_users_are_published_without_their_texts(llama: None, tmp_path: Path) ->
     assert "when tokens arrived" in unchecked
 
 
-def test_texts_of_users_are_published_on_demand_and_compared(bundle: Bundle) -> None:
+def test_texts_of_users_are_published_on_demand_and_compared(bundle: Published) -> None:
     assert SECRET in _everything(bundle.folder)
-    assert not any("left out" in sentence for sentence in bundle.verification.unchecked)
-    place = next(number for number, run in enumerate(_copy(bundle).runs) if run.text_identical is not None)
-    _change_run(bundle, lambda run: replace(run, text_identical=not run.text_identical), place)
-    assert any("text_identical is" in sentence for sentence in _findings(bundle))
+    assert not bundle.leaves("left out")
+    place = next(number for number, run in enumerate(bundle.runs) if run.text_identical is not None)
+    bundle.change_run(lambda run: replace(run, text_identical=not run.text_identical), place)
+    assert bundle.finds("text_identical is")
 
 
 def test_built_in_prompts_of_users_are_published(llama: None, without_pages: None, tmp_path: Path) -> None:
@@ -166,17 +154,10 @@ def _forgeries(sample: Sample) -> Iterator[tuple[str, Sample]]:
         yield name, replace(sample, traffic=replace(traffic, **changes))
 
 
-def test_every_figure_of_users_follows_from_their_requests(bundle: Bundle) -> None:
-    stored = _copy(bundle)
+def test_every_figure_of_users_follows_from_their_requests(bundle: Published) -> None:
     tried = set()
-    for place in (_place_of(stored, Role.TARGET), _place_of(stored, Role.DRAFTING)):
-        for name, sample in _forgeries(stored.runs[place].sample):
-            _change_run(bundle, lambda run, sample=sample: replace(run, sample=sample), place)  # type: ignore[misc]
-            assert _findings(bundle), name
-            results.write_bench(stored.folder, stored.meta, stored.runs)
-            tried.add(name)
-    archive.write_hashes(bundle.folder)
-    assert _findings(bundle) == ()
+    for place in (_place_of(bundle, Role.TARGET), _place_of(bundle, Role.DRAFTING)):
+        tried |= {*bundle.finds_each(_forgeries(bundle.runs[place].sample), place)}
     assert tried >= {"status", "gen_tokens", "gen_s", "n_drafted", "n_accepted", "n_rounds", "n_draft"}
     assert tried >= {"window_tokens", "client_share", "request tokens", "request ttft_s", "request token_s"}
 
@@ -191,11 +172,10 @@ def test_every_figure_of_users_follows_from_their_requests(bundle: Bundle) -> No
     ids=["users", "n_requests", "n_max"],
 )
 def test_what_users_were_measured_with_follows_too(
-    change: Callable[[RunSpec], RunSpec], bundle: Bundle
+    change: Callable[[RunSpec], RunSpec], bundle: Published
 ) -> None:
-    place = _place_of(_copy(bundle), Role.DRAFTING)
-    _change_run(bundle, lambda run: replace(run, spec=change(run.spec)), place)
-    assert _findings(bundle)
+    bundle.change_run(lambda run: replace(run, spec=change(run.spec)), _place_of(bundle, Role.DRAFTING))
+    assert bundle.finds()
 
 
 def _timing(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -216,19 +196,16 @@ def _timing(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     ids=["sent_s", "arrivals", "predicted_n", "draft_n_accepted", "outcome", "nonsense", "torn"],
 )
 def test_a_changed_record_is_found(
-    change: Callable[[dict[str, Any]], dict[str, Any] | str], bundle: Bundle
+    change: Callable[[dict[str, Any]], dict[str, Any] | str], bundle: Published
 ) -> None:
-    stored = _copy(bundle)
-    log = stored.runs[_place_of(stored, Role.DRAFTING)].log
-    file = stored.folder / "logs" / f"{log}.out"
-    lines = file.read_text(encoding="utf-8").split("\n")
-    place = next(number for number, line in enumerate(lines) if line.startswith('{"number"'))
-    record = json.loads(lines[place])
-    forged = change(record)
-    lines[place] = forged if isinstance(forged, str) else json.dumps({**record, **forged})
-    file.write_text("\n".join(lines), encoding="utf-8")
-    archive.write_hashes(bundle.folder)
-    assert _findings(bundle)
+    def edit(log: str) -> str:
+        line = next(line for line in log.split("\n") if line.startswith('{"number"'))
+        forged = change(json.loads(line))
+        return log.replace(line, forged if isinstance(forged, str) else json.dumps(json.loads(line) | forged))
+
+    bundle.edit(f"benches/*/logs/{bundle.runs[_place_of(bundle, Role.DRAFTING)].log}.out", edit)
+    bundle.rehash()
+    assert bundle.finds()
 
 
 def test_replayed_texts_stay_here_even_where_everybody_knows_them(
@@ -279,9 +256,7 @@ def test_running_servers_are_published_without_their_addresses(without_pages: No
     assert {copy.runs[0].spec.endpoint.url, copy.meta.build.path} == {"https://server-1"}
     assert bundle.verification.findings == ()
     assert any("running servers say of themselves" in one for one in bundle.verification.unchecked)
-    for name, sample in _forgeries(copy.runs[0].sample):
-        _change_run(bundle, lambda run, sample=sample: replace(run, sample=sample), 0)  # type: ignore[misc]
-        assert _findings(bundle), name
+    assert {*Published(bundle.folder).finds_each(_forgeries(copy.runs[0].sample), 0)}
 
 
 def test_a_page_of_a_running_server_is_made_and_verified(tmp_path: Path) -> None:
@@ -289,7 +264,7 @@ def test_a_page_of_a_running_server_is_made_and_verified(tmp_path: Path) -> None
         bundle = _publish(_measure(url=fake.url, repeats=1), tmp_path / "bundle")
     assert (bundle.folder / "report.html").is_file()
     assert "Ocelot" not in _everything(bundle.folder)
-    assert _findings(bundle) == ()
+    assert not Published(bundle.folder).finds()
 
 
 def test_users_at_a_depth_hide_what_stands_before_their_prompts() -> None:

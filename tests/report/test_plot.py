@@ -27,7 +27,7 @@ from tests.support import crossed, published
 from tests.support.pages import contrast
 from tests.support.published import IDENTITY, PRIVATE
 from tests.support.swept import ROUNDS, running, swept
-from tests.support.values import bench, run, whole_bench
+from tests.support.values import bench, filled, run, whole_bench
 from tests.support.walks import traced_run
 
 
@@ -232,24 +232,12 @@ def test_charts_and_pages_are_not_loaded_before_they_are_drawn() -> None:
 
 
 def _forecast(*, n_max: int, category: str | None = None, speed: float = 70.0) -> Forecast:
-    return Forecast(
+    return replace(
+        filled(Forecast),
         run=traced_run(n_max=n_max, n_predict=32),
         category=category,
-        prompts=2,
-        n_drafted=10,
-        n_accepted=8,
-        n_rounds=4,
         tokens_per_s=Estimate(value=speed, lo=speed - 10, hi=speed + 10),
-        target_tokens_per_s=Estimate(value=50.0, lo=49.0, hi=51.0),
         speedup=Estimate(value=1.4, lo=1.2, hi=1.6),
-        break_even_accept_rate=0.4,
-        closed_form_speedup=1.5,
-        draft_share=0.2,
-        verify_share=0.7,
-        rest_share=0.1,
-        round_s=0.02,
-        target_s=0.01,
-        rates={},
     )
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ggufspec import prompts, results
+from ggufspec import prompts, publishing, results
 from ggufspec.domain import (
     Build,
     Chain,
@@ -39,7 +39,7 @@ from ggufspec.engines.engine import with_placement
 from ggufspec.measure import audit
 from ggufspec.publishing import Identity, findings, publishing as making
 from ggufspec.publishing.derived import Facts
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, Runs, archive
 from tests.support import fakes, values
 
 USER, FULL_NAME, HOST = "wilhelmina", "Wilhelmina Quill", "quillbox"
@@ -88,6 +88,73 @@ def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for module in (making, findings):
         monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
+
+
+@dataclass(frozen=True)
+class Published:
+    """The bundle of a bench, and the files that follow from it, where they are not made again."""
+
+    folder: Path
+    derived: dict[str, bytes] | None = None
+
+    @classmethod
+    def of(cls, bench: ResultSet, folder: Path) -> Published:
+        """Publish a bench."""
+        publishing.publish([bench], folder, identity=IDENTITY, private=(PRIVATE,), with_texts=True)
+        files = archive.list_files(folder).items()
+        others = ("benches/", "verify.txt", "bundle.json")
+        return cls(folder, {name: file.read_bytes() for name, file in files if not name.startswith(others)})
+
+    def verify(self, **options: Any) -> publishing.Verification:
+        """Verify it without drawing its charts again."""
+        return publishing.verify(self.folder, derived=self.derived, **options)
+
+    def finds(self, said: str = "") -> bool:
+        """Whether a finding says something."""
+        return any(said in finding for finding in self.verify().findings)
+
+    def leaves(self, said: str) -> bool:
+        """Whether a sentence on what is not recomputed says something."""
+        return any(said in sentence for sentence in self.verify().unchecked)
+
+    @property
+    def bench(self) -> Path:
+        """The folder of its bench."""
+        return next((self.folder / "benches").iterdir())
+
+    @property
+    def runs(self) -> Runs:
+        return results.load(self.bench).runs
+
+    def rehash(self) -> None:
+        """Make the hashes of all files agree with them."""
+        archive.write_hashes(self.folder)
+
+    def change_run(self, change: Callable[[RunResult], RunResult], place: int = 5) -> None:
+        """Change one run, and make all checksums and hashes agree with that."""
+        stored = results.load(self.bench)
+        runs = [change(run) if number == place else run for number, run in enumerate(stored.runs)]
+        results.write_bench(self.bench, stored.meta, runs)
+        self.rehash()
+
+    def finds_each(self, forgeries: Iterable[tuple[str, Sample]], place: int) -> Iterator[str]:
+        """Give a run each of these samples in turn, of which each must be found; yield their names."""
+        stored = results.load(self.bench)
+        for name, forged in forgeries:
+            self.change_run(lambda run, forged=forged: replace(run, sample=forged), place)  # type: ignore[misc]
+            assert self.finds(), name
+            yield name
+        results.write_bench(self.bench, stored.meta, stored.runs)
+        self.rehash()
+        assert not self.finds()
+
+    def edit(self, pattern: str, change: Callable[[str], str | None]) -> None:
+        """Change the content of files, or remove them; a name that no file has is that of a new one."""
+        for file in [*self.folder.glob(pattern)] or [self.folder / pattern]:
+            before = file.read_text() if file.exists() else ""
+            content = change(before)
+            assert content != before
+            file.unlink() if content is None else file.write_text(content)
 
 
 def changed(value: Any) -> Any:

@@ -11,11 +11,11 @@ from ggufspec.analysis import Board, boards
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import BoardOptions, PublishOptions, VerifyOptions, takes
-from ggufspec.publishing import publishing, verifying
+from ggufspec.publishing import copying, publishing, verifying
 from ggufspec.publishing.derived import can_write_parquet
 from ggufspec.publishing.findings import find_costs
 from ggufspec.publishing.publishing import Bundle
-from ggufspec.publishing.redacting import read_identity
+from ggufspec.publishing.redacting import find_repositories, read_identity
 from ggufspec.publishing.verifying import Verification, read_bundle
 from ggufspec.report.html import board as page
 from ggufspec.results import LATEST, ResultSet, archive, load_each
@@ -73,7 +73,7 @@ def find_private(benches: Sequence[ResultSet], access: hub.Access) -> tuple[str,
     entries = catalog.entries().values()
     ours = [entry.pair for entry in entries if entry.catalogue != catalog.user_file()]
     public = {model.repo for pair in ours for model in pair.models}
-    named = publishing.named_repositories(benches)
+    named = find_repositories(benches, (log for bench in benches for log in copying.all_logs(bench)))
     return tuple(name for name in named if name not in public and not hub.is_public(name, access))
 
 

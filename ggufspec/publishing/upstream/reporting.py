@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -27,6 +27,7 @@ from ggufspec.publishing.api import find_private
 from ggufspec.publishing.redacting import make_redactor, read_identity
 from ggufspec.publishing.upstream.reproducing import KEPT, Evidence, Reproducer, reduce_options
 from ggufspec.publishing.upstream.showing import UpstreamFinding, list_findings
+from ggufspec.report.text import figures, tables
 from ggufspec.results import LATEST, ResultSet, load_each
 from ggufspec.steps import SILENT, Sink
 from ggufspec.tuning.bisect import BisectedBench, is_bisection, read_bisected
@@ -166,14 +167,7 @@ def write_report(
         "Name and Version": "\n".join(_versions(build)),
         "Operating systems": f"{_SYSTEMS.get(machine.system.split()[0], machine.system.split()[0])}",
         "GGML backends": _BACKENDS.get(backend, backend.upper()),
-        "Hardware": ", ".join(
-            (
-                f"{machine.cpu}, {units.counted(machine.cores, 'core')}",
-                units.format_bytes(machine.memory_bytes),
-                *machine.gpus,
-                *([f"driver {machine.gpu_driver}"] if machine.gpu_driver else []),
-            )
-        ),
+        "Hardware": figures.machine(machine),
         "Models": "\n".join(_models(finding, bench)),
         "Problem description & steps to reproduce": _describe(finding, reproducer, evidence, bench),
         "First Bad Commit": _first_bad(finding, reproducer.installs),
@@ -209,7 +203,7 @@ def _describe(finding: UpstreamFinding, reproducer: Reproducer, evidence: Eviden
     runs = evidence.runs[: 2 if is_text else 1]
     parts = [f"With the command below, {evidence.says}. Options that this does not need are left out."]
     parts += [_fence(_commands(run, reproducer.installs[-1]), "sh") for run in runs]
-    parts.append("\n".join(_table(evidence, reproducer.installs, is_text=is_text)))
+    parts += _figures(evidence, reproducer.installs, is_text=is_text)
     parts.append(
         f"Seen before that in a bench of {units.counted(len(bench.runs), 'run')}: {finding.summary}."
     )
@@ -236,35 +230,22 @@ def _commands(run: reduced.ReducedRun, install: Install) -> str:
     return f"{command} &\ncurl -N http://127.0.0.1:{port}{path_of(run.request)} -d {asked}"
 
 
-def _table(evidence: Evidence, installs: Sequence[Install], *, is_text: bool) -> Iterator[str]:
-    """Yield the figures of all runs: a row for each llama.cpp, or for the target alone and drafting."""
-    count = 2 if is_text else len(installs)
-    names = (
-        ["target alone", "drafting"]
-        if is_text
-        else [str(releases.identify(each.describe())) for each in installs]
-    )
-    yield "| | runs | tokens/s | drafted | accepted | outcome |"
-    yield "|---|---|---|---|---|---|"
+def _figures(evidence: Evidence, installs: Sequence[Install], *, is_text: bool) -> Iterator[str]:
+    """Yield a table with a row for each llama.cpp, or for the target alone and drafting, and their texts."""
+    versions = [str(releases.identify(install.describe())) for install in installs]
+    names = ["target alone", "drafting"] if is_text else versions
+    rows = []
     for number, name in enumerate(names):
-        runs = evidence.runs[number::count]
+        runs = evidence.runs[number :: len(names)]
         rates = [rate for run in runs if (rate := run.sample.decode_tps) is not None]
         last = runs[-1].sample
-        cells = (
-            name,
-            str(len(runs)),
-            units.format_rate(statistics.median(rates)) if rates else "",
-            "" if last.n_drafted is None else f"{last.n_drafted}",
-            "" if last.n_accepted is None else f"{last.n_accepted}",
-            last.status.value,
-        )
-        yield f"| {' | '.join(cells)} |"
+        counts = ["" if count is None else f"{count}" for count in (last.n_drafted, last.n_accepted)]
+        median = units.format_rate(statistics.median(rates)) if rates else ""
+        rows.append((name, str(len(runs)), median, *counts, last.status.value))
+    yield tables.grid(("", "runs", "tokens/s", "drafted", "accepted", "outcome"), rows)
     if is_text:
-        texts: Mapping[str, str | None] = {
-            name: run.sample.text for name, run in zip(names, evidence.runs, strict=True)
-        }
-        yield ""
-        yield _fence("\n".join(f"{name}: {text}" for name, text in texts.items()), "text")
+        texts = (f"{name}: {run.sample.text}" for name, run in zip(names, evidence.runs, strict=True))
+        yield _fence("\n".join(texts), "text")
 
 
 def _first_bad(finding: UpstreamFinding, installs: Sequence[Install]) -> str:

@@ -55,13 +55,12 @@ class Filter:
     values: tuple[str, ...]
 
 
-def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
+def html(board: Board, folder: Path) -> str:
     """Return the page of a board.
 
     Args:
         board: what it shows.
         folder: where the page will be, as links to reports are relative to it.
-        made_at: the time that the page names; None for now.
     """
     addresses = {bundle.sha256: _address(bundle.report, folder) for bundle in board.bundles}
     configurations = CONFIGURATIONS.fill({"row": row, "address": addresses[row.sha256]} for row in board.rows)
@@ -77,7 +76,7 @@ def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
         filtering=filtering,
         policy=write_policy(style, (behaviour, filtering)),
         version=metadata.version("ggufspec"),
-        made_at=f"{made_at or datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
 
 

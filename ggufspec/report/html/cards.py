@@ -17,19 +17,12 @@ from ggufspec.results import Configuration, ResultSet
 NO_VERDICT = "no verdict"
 _SIGNS: Mapping[str, str] = {
     SpeedVerdict.FASTER: "▲",
-    SpeedVerdict.SLOWER: "▼",
-    SpeedVerdict.SAME: "=",
     SpeedVerdict.UNDECIDED: "?",
     SpeedVerdict.ESTIMATE: "?",
+    SpeedVerdict.SAME: "=",
+    SpeedVerdict.SLOWER: "▼",
     NO_VERDICT: "–",
 }
-_PREFERRED = (
-    SpeedVerdict.FASTER,
-    SpeedVerdict.UNDECIDED,
-    SpeedVerdict.ESTIMATE,
-    SpeedVerdict.SAME,
-    SpeedVerdict.SLOWER,
-)
 """Of several loads or builds, the card is about one with the first of these verdicts."""
 
 
@@ -122,7 +115,7 @@ def _find(groups: Sequence[Arm]) -> _CardFinding:
         first = verdict.verdicts(groups)[0] if groups else "Nothing was measured."
         return _CardFinding(verdict=NO_VERDICT, headline=first.rstrip("."))
     alone, ranking = min(
-        rankings, key=lambda pair: (_PREFERRED.index(pair[1].verdict), -_ratio(pair[1].judgement))
+        rankings, key=lambda pair: ([*_SIGNS].index(pair[1].verdict), -_ratio(pair[1].judgement))
     )
     assert ranking.best is not None
     where, headline = verdict.where(alone), _headline(ranking, verdict.name(ranking.best), len(groups))
@@ -210,19 +203,15 @@ def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
 def _readings(finding: _CardFinding) -> Iterator[CardFigure]:
     arm, alone = finding.arm, finding.alone
     for name, measured in (("drafting", arm), ("target alone", alone)):
-        if measured is not None and measured.rate is not None:
-            detail = _interval(measured.rate, units.format_rate)
-            yield CardFigure(
-                name=f"tokens/s, {name}", value=units.format_rate(measured.rate.value), detail=detail
-            )
+        rate = measured.rate if measured is not None else None
+        if rate is not None:
+            value, interval = units.format_rate(rate.value), _interval(rate, units.format_rate)
+            yield CardFigure(name=f"tokens/s, {name}", value=value, detail=interval)
     if arm is None:
         return
     if arm.acceptance is not None and arm.acceptance.accept_rate is not None:
-        yield CardFigure(
-            name="accepted",
-            value=units.format_percent(arm.acceptance.accept_rate),
-            detail="of the tokens drafted",
-        )
+        accepted = units.format_percent(arm.acceptance.accept_rate)
+        yield CardFigure(name="accepted", value=accepted, detail="of the tokens drafted")
     if unchanged(arm):
         of_what = "all answers" if arm.traffic is not None else "prompts"
         yield CardFigure(name="text unchanged", value=unchanged(arm), detail="" if arm.synthetic else of_what)
@@ -296,13 +285,14 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
     speedup = _speedup(None if best is None else best.speedup)
     readings = []
     if cell is not None and best is not None:
-        at = f"{units.counted(cell.users, 'user')}, depth {cell.depth:,}"
-        speedup["interval"] += f", for {at}"
-        for name, rate in (("drafting", best.tokens_per_s), ("target alone", cell.target_tokens_per_s)):
-            if rate is not None:
-                readings.append(
-                    CardFigure(name=f"tokens/s, {name}", value=units.format_rate(rate), detail=f"for {at}")
-                )
+        at = f"for {units.counted(cell.users, 'user')}, depth {cell.depth:,}"
+        speedup["interval"] += f", {at}"
+        rates = {"drafting": best.tokens_per_s, "target alone": cell.target_tokens_per_s}
+        readings = [
+            CardFigure(name=f"tokens/s, {name}", value=units.format_rate(rate), detail=at)
+            for name, rate in rates.items()
+            if rate is not None
+        ]
     return Card(
         verdict=finding,
         headline="No cell was measured, so there is no verdict" if cell is None else policy.rstrip("."),
@@ -318,4 +308,4 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
 def _cell_order(cell: CrossoverCell) -> tuple[int, float]:
     """Order cells by verdict, and the largest speed-up first."""
     assert cell.best is not None
-    return _PREFERRED.index(cell.verdict), -cell.best.speedup.value
+    return [*_SIGNS].index(cell.verdict), -cell.best.speedup.value

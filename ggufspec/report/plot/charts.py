@@ -65,7 +65,7 @@ def drawn(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> dict[str, D
         if name == "curve" and "crossover" in charts:
             continue  # the map has every cell, in less space than their bars
         rows = rows_of(results, forecasts) if name == "curve" else rows_of(results)
-        chart = draw(rows)
+        chart = draw(rows) if rows else None
         if chart is not None:
             is_bars = name == "curve" and not curves.has_curve(rows)
             charts[name] = Drawn(chart, rows, runs.BarRow if is_bars else row)

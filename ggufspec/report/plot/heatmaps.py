@@ -61,13 +61,12 @@ def heatmap(results: ResultSet) -> alt.LayerChart | None:
 
     None where nothing was compared, or the one pair's prompts have no categories.
     """
-    return draw_heatmap(heatmap_rows(results))
+    rows = heatmap_rows(results)
+    return draw_heatmap(rows) if rows else None
 
 
-def draw_heatmap(rows: list[Datum]) -> alt.LayerChart | None:
+def draw_heatmap(rows: list[Datum]) -> alt.LayerChart:
     """Draw the rows of ``heatmap_rows``."""
-    if not rows:
-        return None
     across, down = str(rows[0]["axes"]).split(", ")
     n_columns = len(distinct(rows, "across"))
     titles = {"category": "category of the prompts", "γ": "γ (draft size)"}
@@ -186,13 +185,12 @@ def _changes(crossover_map: CrossoverMap, cell: CrossoverCell, users: int | None
 
 def crossover(results: ResultSet) -> alt.LayerChart | None:
     """Return the speed-up of the best γ over users × depth; None for a bench that is no crossover."""
-    return draw_crossover(crossover_rows(results))
+    rows = crossover_rows(results)
+    return draw_crossover(rows) if rows else None
 
 
-def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
+def draw_crossover(rows: list[Datum]) -> alt.LayerChart:
     """Draw the rows of ``crossover_rows``."""
-    if not rows:
-        return None
     band, axis = (
         alt.Scale(type="band", padding=0),
         alt.Axis(format=",", labelAngle=0, domain=False, ticks=False),

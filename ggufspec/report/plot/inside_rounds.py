@@ -55,13 +55,12 @@ def positions(results: ResultSet) -> alt.LayerChart | None:
     Each series has its largest γ, which tried every position. The dashed line counts only drafts whose
     earlier tokens were all accepted.
     """
-    return draw_positions(position_rows(results))
+    rows = position_rows(results)
+    return draw_positions(rows) if rows else None
 
 
-def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
+def draw_positions(rows: list[Datum]) -> alt.LayerChart:
     """Draw the rows of ``position_rows``."""
-    if not rows:
-        return None
     names = distinct(rows, "series")
     colour, shape = look.marks("series:N", names)
     y_title = "accepted" if len(names) < 2 else f"accepted (dashed: {GIVEN})"
@@ -123,13 +122,12 @@ def segments(results: ResultSet) -> alt.LayerChart | None:
 
     None where it was not recorded in which round each token was sent. Each series has its fastest arm.
     """
-    return draw_segments(segment_rows(results))
+    rows = segment_rows(results)
+    return draw_segments(rows) if rows else None
 
 
-def draw_segments(rows: list[Datum]) -> alt.LayerChart | None:
+def draw_segments(rows: list[Datum]) -> alt.LayerChart:
     """Draw the rows of ``segment_rows``."""
-    if not rows:
-        return None
     names, parts = distinct(rows, "series"), distinct(rows, "segment")
     colour, shape = look.marks("series:N", names)
     base = alt.Chart(look.values(rows)).encode(
@@ -174,13 +172,12 @@ def rounds(results: ResultSet) -> alt.LayerChart | None:
 
     Only the engine ``inprocess`` measures the parts of a round.
     """
-    return draw_rounds(round_rows(results))
+    rows = round_rows(results)
+    return draw_rounds(rows) if rows else None
 
 
-def draw_rounds(rows: list[Datum]) -> alt.LayerChart | None:
+def draw_rounds(rows: list[Datum]) -> alt.LayerChart:
     """Draw the rows of ``round_rows``."""
-    if not rows:
-        return None
     labels = distinct(rows, "label")
     totals = [
         {"label": label, "ms": ms, "text": f"{units.format_number(ms, 3)} ms"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from dataclasses import dataclass
 
 from ggufspec import units
 from ggufspec.analysis import Arm
@@ -41,58 +40,40 @@ def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | No
     room = max(_NARROWEST, min(_WIDEST, columns - beside))
     rates = [arm.rate for arm, _ in shown if arm.rate]
     most = min(max(_ends(rate)[1] for rate in rates), _BEYOND * max(rate.value for rate in rates))
-    scale = _Scale(most=most, room=room)
+
+    def column(rate: float) -> int:
+        """Return where a rate stands: 0 at the left, ``most`` at the right."""
+        return round(min(rate / most, 1) * (room - 1))
+
+    def line(arm: Arm) -> str:
+        cells = [" "] * room
+        assert arm.rate is not None
+        low, high = _ends(arm.rate)
+        first, last = column(low), column(high)
+        if first < last:
+            cells[first : last + 1] = ["├", *"─" * (last - first - 1), "┤" if high <= most else ">"]
+        if arm.baseline and arm.baseline.rate:
+            cells[column(arm.baseline.rate.value)] = "┊"
+        cells[column(arm.rate.value)] = "●"
+        return "".join(cells)
+
     left = max(map(len, names))
     lines = [
-        f"{name:<{left}}  {_line(arm, scale)}  {label}".rstrip()
+        f"{name:<{left}}  {line(arm)}  {label}".rstrip()
         for name, (arm, _), label in zip(names, shown, labels, strict=True)
     ]
-    axis, numbers = _axis(scale)
-    title = "tokens/s over γ (draft size) with 95 % intervals; ┊ is the target alone"
-    page = "\n".join((title, "", *lines, f"{'':<{left}}  {axis}", f"{'':<{left}}  {numbers}".rstrip(), ""))
-    return page.translate(_ASCII) if (is_plain() if ascii_only is None else ascii_only) else page
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Scale:
-    """Tokens/s to columns: 0 at the left, ``most`` at the right."""
-
-    most: float
-    room: int
-
-    def column(self, rate: float) -> int:
-        return round(min(rate / self.most, 1) * (self.room - 1))
-
-
-def _line(arm: Arm, scale: _Scale) -> str:
-    cells = [" "] * scale.room
-    alone = arm.baseline.rate if arm.baseline else None
-    assert arm.rate is not None
-    low, high = map(scale.column, _ends(arm.rate))
-    if low < high:
-        cells[low : high + 1] = [
-            "├",
-            *"─" * (high - low - 1),
-            "┤" if _ends(arm.rate)[1] <= scale.most else ">",
-        ]
-    if alone is not None:
-        cells[scale.column(alone.value)] = "┊"
-    cells[scale.column(arm.rate.value)] = "●"
-    return "".join(cells)
-
-
-def _axis(scale: _Scale) -> tuple[str, str]:
-    """Return the line below the plot and the numbers below that."""
-    line, numbers = ["─"] * scale.room, [" "] * (scale.room + 8)
-    rough = scale.most / _TICKS
-    size = 10 ** math.floor(math.log10(rough))
-    step = size * next(times for times in (1, 2, 5, 10) if times * size >= rough)
-    for tick in range(int(scale.most / step) + 1):
-        column, text = scale.column(tick * step), units.format_number(tick * step)
-        start = max(0, column - len(text) // 2)
-        line[column] = "┴"
+    axis, numbers = ["─"] * room, [" "] * (room + 8)
+    size = 10 ** math.floor(math.log10(most / _TICKS))
+    step = size * next(times for times in (1, 2, 5, 10) if times * size >= most / _TICKS)
+    for tick in range(int(most / step) + 1):
+        at, text = column(tick * step), units.format_number(tick * step)
+        start = max(0, at - len(text) // 2)
+        axis[at] = "┴"
         numbers[start : start + len(text)] = text
-    return "".join(line), "".join(numbers).rstrip()
+    below = [f"{'':<{left}}  {''.join(cells)}".rstrip() for cells in (axis, numbers)]
+    title = "tokens/s over γ (draft size) with 95 % intervals; ┊ is the target alone"
+    page = "\n".join((title, "", *lines, *below, ""))
+    return page.translate(_ASCII) if (is_plain() if ascii_only is None else ascii_only) else page
 
 
 def _ends(rate: Estimate) -> tuple[float, float]:

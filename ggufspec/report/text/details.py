@@ -128,6 +128,15 @@ def parts(results: ResultSet, per: str, output: str) -> str | None:
 
 
 _OF_ROUNDS = {"position": "draft positions", "round": "rounds"}
+_MISSING = {
+    "category": "no prompt of {} has a category: the prompts of `ggufspec bench --suite domains` have one, "
+    'and those of your own suite can have one (category = "…")',
+    "turn": "no prompt of {} is a conversation: some of `ggufspec bench --suite domains` are, and those of "
+    'your own suite can be (followups = ["…"])',
+    "segment": "{} has no segments, because it was not recorded in which round each token was sent: "
+    "`ggufspec bench --engine server` records that, of one request after another",
+}
+"""Why a bench with good runs has no rows of a table."""
 
 
 def why_empty(results: ResultSet, per: str) -> str | None:
@@ -147,30 +156,16 @@ def why_empty(results: ResultSet, per: str) -> str | None:
         return f"{name} has no runs: `ggufspec bench` measures some"
     if not any(output.status is Status.OK for output in runs.outputs):
         return f"no run of {name} succeeded: `ggufspec show {name} --runs` shows how each of them ended"
-    if per == "category" and not any(spec.prompt.category for spec in runs.specs):
-        return (
-            f"no prompt of {name} has a category: the prompts of `ggufspec bench --suite domains` have one, "
-            'and those of your own suite can have one (category = "…")'
-        )
-    if per == "turn" and not any(prompt.turn for spec in runs.specs for prompt in spec.prompts):
-        return (
-            f"no prompt of {name} is a conversation: some of `ggufspec bench --suite domains` are, and those "
-            'of your own suite can be (followups = ["…"])'
-        )
-    if per == "segment" and not any(runs.column("by_segment")):
-        return (
-            f"{name} has no segments, because it was not recorded in which round each token was sent: "
-            "`ggufspec bench --engine server` records that, of one request after another"
-        )
-    if per in _OF_ROUNDS and not _has_rounds(results, per):
-        return _without_rounds(results, _OF_ROUNDS[per])
-    return None
-
-
-def _has_rounds(results: ResultSet, per: str) -> bool:
-    if per == "round":
-        return any(rounds for rounds in results.current.column("rounds"))
-    return any(arm.acceptance and arm.acceptance.by_position for arm in arms.group(results))
+    is_filled = {
+        "category": any(spec.prompt.category for spec in runs.specs),
+        "turn": any(prompt.turn for spec in runs.specs for prompt in spec.prompts),
+        "segment": any(runs.column("by_segment")),
+        "position": any(arm.acceptance and arm.acceptance.by_position for arm in arms.group(results)),
+        "round": any(runs.column("rounds")),
+    }
+    if is_filled.get(per, True):
+        return None
+    return _MISSING[per].format(name) if per in _MISSING else _without_rounds(results, _OF_ROUNDS[per])
 
 
 def _without_rounds(results: ResultSet, what: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ggufspec import units
 from ggufspec.analysis import Acceptance, Arm, is_meaningful
-from ggufspec.domain import Build, Role
+from ggufspec.domain import Build, Machine, Role
 from ggufspec.llama.install import releases
 from ggufspec.stats import Estimate
 
@@ -68,6 +68,18 @@ def llama_cpp(build: Build) -> str:
     if build.path.startswith(("http://", "https://")):
         return f"a server at {build.path}"
     return f"llama.cpp {releases.identify(build)}"
+
+
+def machine(about: Machine) -> str:
+    """Return a machine in a line: ``AMD EPYC, 16 cores, 64 GiB, NVIDIA H100 (80 GiB), GPU driver 580.65``."""
+    memory = dict(enumerate(about.gpu_bytes))
+    gpus = (
+        f"{gpu} ({units.format_bytes(memory[number])})" if number in memory else gpu
+        for number, gpu in enumerate(about.gpus)
+    )
+    driver = (f"GPU driver {about.gpu_driver}",) if about.gpu_driver else ()
+    parts = (about.cpu, units.counted(about.cores, "core"), units.format_bytes(about.memory_bytes))
+    return ", ".join((*parts, *gpus, *driver))
 
 
 def extent(arm: Arm) -> str:

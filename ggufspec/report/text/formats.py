@@ -43,14 +43,6 @@ def render(
     return FORMATS[format](frame, title, before)
 
 
-def _terminal(frame: DataFrame, *_: Any) -> str:
-    return for_people(frame, tables.TERMINAL)
-
-
-def _markdown(frame: DataFrame, *_: Any) -> str:
-    return for_people(frame, "md")
-
-
 def for_people(frame: DataFrame, output: str) -> str:
     """Return a frame as a table for people, without empty columns.
 
@@ -104,8 +96,8 @@ def _parquet(frame: DataFrame, *_: Any) -> bytes:
 
 
 FORMATS: Mapping[str, Callable[[DataFrame, str, Mapping[str, Any]], str | bytes]] = {
-    tables.TERMINAL: _terminal,
-    "md": _markdown,
+    tables.TERMINAL: lambda frame, *_: for_people(frame, tables.TERMINAL),
+    "md": lambda frame, *_: for_people(frame, "md"),
     "csv": _csv,
     "json": _json,
     "jsonl": _jsonl,
@@ -116,18 +108,12 @@ FORMATS: Mapping[str, Callable[[DataFrame, str, Mapping[str, Any]], str | bytes]
 
 def records(frame: DataFrame) -> list[dict[str, Any]]:
     """Return the rows as plain Python values, absent as None."""
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    # Parquet's lists are arrays
     return [
-        {name: _plain(value) for name, value in zip(frame.columns, row, strict=True)}
-        for row in frame.itertuples(index=False, name=None)
+        {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}
+        for row in rows
     ]
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | list | dict | bool):
-        return value
-    if str(value) in {"<NA>", "nan"}:  # pandas' two ways to say absent
-        return None
-    return value.item() if hasattr(value, "item") else value
 
 
 def _flat(value: Any) -> Any:
@@ -160,7 +146,7 @@ def _formats() -> Mapping[str, Callable[[Any], str]]:
         for row in vars(room).values()
         if isinstance(row, type) and issubclass(row, Row)
         for column in row.columns.values()
-        if column.show is not None
+        if column.show not in {None, benches.milliseconds}  # of seconds, as the name here says
         for name in column.types
     }
 

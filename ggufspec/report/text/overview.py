@@ -420,44 +420,37 @@ def growing_table(groups: Sequence[Arm], progress: Progress, *, height: int) -> 
     if len(groups) + _LINES_BELOW > room and progress.running is not None:
         baseline = progress.running.baseline
         shown = [arm for arm in groups if arm.spec.baseline == baseline] or groups
-    lines = _arm_table(shown).split("\n") if shown else []
+    layout = _GROWING
+    if len({arm.models for arm in shown if arm.role is Role.DRAFTING}) < 2:
+        layout = _GROWING.without("models")
+    lines = tables.render(layout.fill(list_arms(shown)), tables.TERMINAL).split("\n") if shown else []
     if len(lines) + _LINES_BELOW > room:
         lines = [*lines[: room - _LINES_BELOW - 1], "…"]
     return "\n".join((*lines, *([""] if lines else []), describe_state(progress)))
 
 
-def _arm_table(groups: Sequence[Arm]) -> str:
-    models = {arm.models for arm in groups if arm.role is Role.DRAFTING}
-    layout = _GROWING if len(models) > 1 else _GROWING.without("models")
-    return tables.render(layout.fill(list_arms(groups)), tables.TERMINAL)
-
-
 def growing_line(groups: Sequence[Arm], progress: Progress) -> str:
     """Return the state of a bench as one line, with the speed-ups so far, the largest first."""
-    ranked = sorted(
-        (arm for arm in groups if arm.gain is not None),
-        key=lambda arm: -(arm.gain.ratio.value if arm.gain else 0.0),
-    )
-    more = [f"{len(ranked) - _MOST_NAMED} more"] if len(ranked) > _MOST_NAMED else []
-    speedups = ", ".join((*map(_describe_gain, ranked[:_MOST_NAMED]), *more))
-    return "; ".join(filter(None, (describe_state(progress), speedups)))
+    gains = [(arm.spec.drafts_by, arm.gain.ratio) for arm in groups if arm.gain is not None]
+    gains.sort(key=lambda gain: -gain[1].value)
+    speedups = [
+        f"{drafting.chain} γ={drafting.n_max}: {factor(ratio)}" for drafting, ratio in gains[:_MOST_NAMED]
+    ]
+    speedups += [f"{len(gains) - _MOST_NAMED} more"] if len(gains) > _MOST_NAMED else []
+    return "; ".join(filter(None, (describe_state(progress), ", ".join(speedups))))
 
 
 def describe_state(progress: Progress) -> str:
     """Return how many runs are done, the time left, and what is being measured."""
-    return ", ".join(_state(progress))
-
-
-def _state(progress: Progress) -> Iterator[str]:
-    bound_word = "of at most" if progress.is_most else "of"
-    yield f"{progress.n_done:,} {bound_word} {units.counted(progress.n_planned, 'run')}"
+    bounds = ("of at most", "at most") if progress.is_most else ("of", "about")
+    parts = [f"{progress.n_done:,} {bounds[0]} {units.counted(progress.n_planned, 'run')}"]
     if progress.left_s is not None and progress.n_done < progress.n_planned:
-        bound = "at most" if progress.is_most else "about"
         left_s = progress.left_s  # without fractions of a second
         left = f"{max(1, round(left_s))} s" if left_s < _SOON_S else units.format_duration(left_s)
-        yield f"{bound} {left} left"
+        parts.append(f"{bounds[1]} {left} left")
     if progress.running is not None:
-        yield f"running {describe_run(progress.running)}"
+        parts.append(f"running {describe_run(progress.running)}")
+    return ", ".join(parts)
 
 
 def describe_run(spec: RunSpec) -> str:
@@ -466,9 +459,3 @@ def describe_run(spec: RunSpec) -> str:
     role = spec.role.value if spec.role is not Role.TARGET else "target alone"
     what = role if drafting is None else f"{role} with {drafting.chain} γ={drafting.n_max}"
     return one_line(f"{what} on the prompt {spec.prompt.id}")
-
-
-def _describe_gain(arm: Arm) -> str:
-    drafting, gain = arm.spec.drafts_by, arm.gain
-    assert gain is not None
-    return f"{drafting.chain} γ={drafting.n_max}: {factor(gain.ratio)}"

@@ -120,13 +120,14 @@ def table(installs: Sequence[Install], output: str, skipped: Sequence[Skipped] =
 
 
 def _row(install: Install) -> dict[str, object]:
+    # rpc: models can be spread over workers elsewhere
+    can = [*(program.value for program in install.programs), *(["rpc"] if install.has_rpc else [])]
     return {
         "found": install.origin,
         "version": install.version,
         "commit": install.commit,
         "backend": install.backend,
-        # rpc: models can be spread over workers elsewhere
-        "can": [*(program.value for program in install.programs), *(["rpc"] if install.has_rpc else [])],
+        "can": can,
         "gpus": list(install.devices),
         "library": None if install.library is None else str(install.library),
         "cmake": list(install.added),
@@ -138,11 +139,10 @@ def _row(install: Install) -> dict[str, object]:
 
 def _skipped_row(build: Skipped) -> dict[str, object]:
     built = build.built
+    known = {name: built and getattr(built, name) for name in ("version", "commit", "backend")}
     return {
         "found": build.origin,
-        "version": built and built.version,
-        "commit": built and built.commit,
-        "backend": built and built.backend,
+        **known,
         "can": [],
         "gpus": [],
         "library": None,

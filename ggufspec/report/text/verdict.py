@@ -72,23 +72,6 @@ def inside(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def label(arm: Arm, groups: Sequence[Arm]) -> str:
-    """Return an arm in a few words, with users and depth where the arms of its bench differ in them.
-
-    For rows of a list: ``drafter.gguf γ = 3, 4 users, depth 512``, or ``target alone``.
-    """
-    traffic = arm.spec.traffic
-    others = [other.spec.traffic for other in groups]
-    parts = [
-        arm.what if arm.role is not Role.DRAFTING else f"{arm.drafts_with or arm.what} γ = {arm.draft_size}"
-    ]
-    if traffic is not None and len({other.users for other in others if other}) > 1:
-        parts.append(units.counted(traffic.users, "user"))
-    if traffic is not None and len({other.depth for other in others if other}) > 1:
-        parts.append(f"depth {traffic.depth:,}")
-    return ", ".join(parts)
-
-
 def name(arm: Arm) -> str:
     """Return what drafts, and how far, as a sentence begins: ``Drafting with drafter.gguf at γ = 3``."""
     if arm.spec.endpoint is not None:
