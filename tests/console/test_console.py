@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import random
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ggufspec.console import views
 from ggufspec.console.commands import (
@@ -220,6 +222,19 @@ def test_totals_are_those_of_all_answers_of_a_kind() -> None:
         ("drafting γ=3", "3", "33", "50.00", "75%", "2.50"),
         ("target alone", "1", "11", "40.00", "", ""),
     ]
+
+
+def test_tables_of_a_chat_show_what_was_measured() -> None:
+    written = io.StringIO()
+    console = Console(file=written, width=100)
+    compared = _compared("same words", "same words")
+    console.print(views.comparison(compared, console), views.stats(Conversation().add(compared)))
+    console.print(views.stats(Conversation()), views.help_text(console))
+    for words in (
+        *("target alone", "drafting γ=3", "same words", "1.25×", "same as the target's", "75%", "2.50"),
+        *("nothing has been measured yet", "draft at most N tokens per round", "marked like this"),
+    ):
+        assert words in written.getvalue()
 
 
 def test_figures_of_an_answer_are_one_line() -> None:
