@@ -152,6 +152,7 @@ class FoldersOption(Options):
         metavar="[FOLDER]...",
         setting="~/models",
         help="Folders in which `ggufspec models` looks for models, too, with colons between them.",
+        shown="none",
     )
 
 
