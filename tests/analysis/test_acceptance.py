@@ -228,13 +228,8 @@ def test_no_difference_is_claimed_without_one(gains: dict[str, float], repeats: 
 
 def test_differences_that_repeats_have_too_are_none() -> None:
     """Each text is the faster one in some repeat."""
-    runs = []
-    for repeat, (first, second) in enumerate([(1.6, 1.0), (1.0, 1.5), (1.6, 1.2)]):
-        for prompt, gain in (("a", first), ("b", second)):
-            runs += [
-                values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=40.0),
-                values.run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=40.0 * gain, draft=3),
-            ]
+    gains = ((1.6, 1.0), (1.0, 1.5), (1.6, 1.2))
+    runs = values.grid({None: 40.0, 3: lambda number, repeat: 40.0 * gains[repeat][number]}, prompts=2)
     assert differing_gains(_drafting(values.bench(*runs))) == ()
 
 

@@ -138,7 +138,7 @@ def test_a_killed_driver_repeats_no_run(cluster: Clusters) -> None:
     benches = stored()
     assert cells(*benches.values()) == local_cells()
     counted = [run for bench in benches.values() for run in bench.runs if not (run.warmup or run.anchor)]
-    seen = Counter(spec for node in nodes for spec in node.seen())
+    seen = Counter(spec for node in nodes for spec in node.engine.seen)
     for run in counted:
         anchors_and_warmups = sum(
             other.spec == run.spec and (other.warmup or other.anchor)
@@ -171,7 +171,7 @@ def test_a_fleet_has_no_runs_of_an_earlier_one(cluster: Clusters) -> None:
     again = FakeNode(host="a")
     drive(cluster(again))
     (bench,) = stored().values()
-    assert len(again.seen()) == len(bench.runs)
+    assert len(again.engine.seen) == len(bench.runs)
 
 
 def test_each_machine_measures_everything(cluster: Clusters) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ggufspec import machine
 from ggufspec.choices import Where
-from ggufspec.domain import Machine, Prompt, Role, RunSpec
+from ggufspec.domain import Machine, Prompt, Role
 from ggufspec.fleet import Drive, Order, Reply, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.orders import Message
@@ -76,10 +76,6 @@ class FakeNode:
             notes=(),
             files=(),
         )
-
-    def seen(self) -> list[RunSpec]:
-        """Return what was measured here."""
-        return self.engine.seen
 
 
 @dataclass(kw_only=True)
