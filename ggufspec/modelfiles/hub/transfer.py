@@ -180,17 +180,17 @@ class Transfer:
         with self._item.partial.open("a+b") as file:
             if file.tell() > self._item.file.size_bytes:
                 file.truncate(0)
-            file.seek(0)
-            self._read_hash(file)
             self._done = file.tell()
+            self._read_hash(file, self._done)
             resumed = self._done > 0
             self._receive(file)
         return resumed
 
-    def _read_hash(self, file: BinaryIO) -> None:
-        """Hash what is in a file; what is received later is added."""
+    def _read_hash(self, file: BinaryIO, size_bytes: int) -> None:
+        """Hash the beginning of a file; what is received later is added."""
         self._hash = new_hasher(self._item.file)
-        while chunk := file.read(_CHUNK_BYTES):
+        file.seek(0)
+        while chunk := file.read(min(_CHUNK_BYTES, size_bytes - file.tell())):
             self._hash.update(chunk)
             self._report_progress(TransferState.VERIFYING, file.tell())
 
@@ -336,7 +336,7 @@ class Transfer:
         same = path.stat().st_size == file.size_bytes
         if same:
             with path.open("rb") as stream:
-                self._read_hash(stream)
+                self._read_hash(stream, file.size_bytes)
         if not same or self._hash.hexdigest() != file.digest:
             raise CorruptDownloadError(
                 f"{path.resolve()} is not the file that {self._access.host} lists",
