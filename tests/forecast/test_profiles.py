@@ -14,6 +14,7 @@ import pytest
 from ggufspec.domain import HeadFile, Method, ModelFile, ModelRun, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timing
+from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind, ExpertUse, describe_experts
 from ggufspec.forecast.evaluations import drafting
@@ -241,6 +242,14 @@ def test_what_was_measured_is_found_and_nothing_else() -> None:
         file.write_bytes(damaged)
         assert profiles.find_profile(about, most_tokens=4, depths=DEPTHS) is None
         assert profiles.known() == ()
+
+
+def test_nothing_is_kept_for_a_bench_that_was_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "removed"
+    for keep in (profiles.keep, profiles.keep_rounds):
+        with pytest.raises(ResultsError, match="it does not exist"):
+            keep((), folder)
+    assert not folder.exists()
 
 
 def test_files_are_told_apart_by_their_size(tmp_path: Path) -> None:

@@ -139,6 +139,11 @@ def test_lost_summaries_are_retried_and_said() -> None:
         assert (bench.folder / "logs" / f"{first.log}.lost{number}.err").exists()
 
 
+def test_summaries_that_never_come_are_a_status() -> None:
+    bench = _record(Scripted(answer=lambda spec: Sample(status=Status.SUMMARY_LOST)), _suite(repeats=1))
+    assert {(run.sample.status, run.attempts) for run in bench.runs} == {(Status.SUMMARY_LOST, 6)}
+
+
 def test_a_drafting_run_is_compared_even_where_the_targets_comes_later() -> None:
     def answer(spec: RunSpec) -> Sample:
         differs = spec.role is Role.DRAFTING and spec.prompt.id == "a"

@@ -65,6 +65,7 @@ def save(measured: MeasuredCurve) -> Path:
 
 
 def _write(file: Path, value: object) -> None:
+    """Write a file and make its folder; that of a bench is not made, because a removed one stays removed."""
     with disk(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_object(file, value)
@@ -141,7 +142,8 @@ def keep(forecasts: Sequence[Forecast], folder: Path) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    _write(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
+    with disk(folder):
+        write_object(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
 
 
 def kept(folder: Path) -> tuple[Forecast, ...]:
@@ -186,7 +188,8 @@ def keep_rounds(rounds: Sequence[ExpectedRound], folder: Path) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    _write(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
+    with disk(folder):
+        write_object(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
 
 
 def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:

@@ -173,9 +173,9 @@ class Map(Drafter):
 
 
 def _hash(tokens: Sequence[int], factor: int = 2654435761, bits: int = 32, entries: int = 262144) -> int:
-    value = 0
+    value, mask = 0, 2**bits - 1
     for token in tokens:
-        value = (value * factor + token) % 2**bits
+        value = (value * factor + token) & mask
     return value % entries
 
 
