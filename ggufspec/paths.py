@@ -172,7 +172,11 @@ def explain(error: OSError, folder: Path, variable: str) -> tuple[str, str]:
     if error.errno == errno.EFBIG:
         return "this shell limits the size of files", FILE_LIMIT_HINT
     if (link := broken_link(folder)) is not None:
-        return f"the symbolic link {link} leads to no folder", f"make or mount that folder, or {elsewhere}"
+        target = link.parent / link.readlink()
+        return (
+            f"the symbolic link {link} leads to no folder: {target}",
+            f"make or mount {target}, mend the link, or {elsewhere}",
+        )
     if error.errno == errno.ENOENT:
         return "it does not exist", elsewhere
     return error.strerror or str(error), f"set {variable} to a folder that can be read and written"

@@ -179,8 +179,8 @@ def refuse_mixture(benches: Sequence[ResultSet]) -> None:
         raise ResultsError("a fleet has two machines or more", "name a bench of each")
     for bench in benches:
         _refuse_alone(bench)
-    for first, other in combinations(benches, 2):
-        ours, theirs = _shared(first), _shared(other)
+    with_shared = [(bench, _shared(bench)) for bench in benches]
+    for (first, ours), (other, theirs) in combinations(with_shared, 2):
         if identify_machine(first.meta.machine) == identify_machine(other.meta.machine):
             raise _mixture(first, other, "are of the same machine", "sessions of one machine are not pooled")
         for what, value in ours.items():

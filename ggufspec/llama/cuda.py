@@ -236,8 +236,9 @@ def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
         lambda line: BuildProgress(step=BuildStep.FETCH, line=line),
     )
     if completed.returncode != 0:
-        errors = [line.strip() for line in completed.tail if "error" in line.lower()]
-        raise _unavailable((errors or [f"pip exited with {completed.returncode}"])[-1])
+        lines = [line.strip() for line in completed.tail if line.strip()]
+        errors = [line for line in lines if "error" in line.lower()]
+        raise _unavailable((errors or lines or [f"pip exited with {completed.returncode}"])[-1])
 
 
 def _words(into: Path) -> list[str]:

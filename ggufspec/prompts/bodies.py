@@ -183,7 +183,8 @@ def read_message(number: int, message: object) -> dict[str, Any]:
     Raises:
         BadPromptError: as for ``read_messages``.
     """
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+    # a tuple, because what a log has as a role may not be fit for a look-up
+    if not isinstance(message, dict) or message.get("role") not in tuple(_ROLES):
         raise BadPromptError(f"the role of message {number} is not {', '.join(_ROLES)}")
     read = {name: value for name, value in message.items() if value not in _NOTHING}
     if strange := sorted(read.keys() - _OF_MESSAGES - {"refusal", "annotations", "audio", "function_call"}):

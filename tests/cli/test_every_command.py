@@ -326,7 +326,7 @@ def test_a_link_that_leads_nowhere_is_named(
     monkeypatch.setenv(variable, str(link))
     link.symlink_to(tmp_path / target)
     done = shell.here(*words.split())
-    assert f"the symbolic link {link} leads to no folder" in done.stderr
+    assert f"the symbolic link {link} leads to no folder: {tmp_path / target}" in done.stderr
     assert variable in done.stderr.splitlines()[-1]
 
 

@@ -205,7 +205,9 @@ def test_secrets_stay_and_settings_are_recorded(tmp_path: Path, monkeypatch: pyt
     assert "HF_TOKEN" not in built.environment
     assert store.find_build(built.path.name) == built
     monkeypatch.setenv("CXXFLAGS", "-O2")
-    assert "note: it was built with CXXFLAGS=-O1, and now CXXFLAGS is -O2" in shell.done(*words(tree)).stderr
+    said = shell.done(*words(tree)).stderr
+    assert "note: it was built with CXXFLAGS=-O1, and now CXXFLAGS is -O2" in said
+    assert f"`ggufspec cache prune builds/{built.path.name}` and `ggufspec build` use what" in said
 
 
 def test_a_damaged_build_is_built_again(tree: Path) -> None:

@@ -338,6 +338,12 @@ def test_a_failure_leaves_nothing_and_says_why(
         watched(provide_wheels(tmp_path / "log"))
     assert "\n" not in caught.value.message
     assert "ggufspec[cuda-build]" in str(caught.value.hint)
+    python = fakes.script(
+        tmp_path / "python", "echo 'Usage: pip' >&2; echo 'no such option: -q9' >&2; exit 2"
+    )
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(BuildError, match="not available from the package index: no such option: -q9"):
+        watched(provide_wheels(tmp_path / "log"))
     assert [path.name for path in kept.parent.iterdir()] in ([".13.0.lock"], [])
 
 

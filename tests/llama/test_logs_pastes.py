@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import io
 import json
+import os
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -232,8 +234,12 @@ def test_sources_of_one_or_more_runs() -> None:
 
 
 def test_uncertain_figures_and_failures_are_told() -> None:
-    with pytest.warns(UserWarning, match="lines 1-8"):
-        assert ggufspec.parse((PASTES / "block-hello.txt").read_text()).gen_tps == pytest.approx(2.576)
+    paste = PASTES / "block-hello.txt"
+    (entry,) = (entry for entry in os.scandir(PASTES) if entry.name == paste.name)
+    sources: list[Source] = [paste.read_text(), paste, entry]
+    for source, name in zip(sources, ("the text", str(paste), str(paste)), strict=True):
+        with pytest.warns(UserWarning, match=rf"^{re.escape(name)}: .*lines 1-8"):
+            assert ggufspec.parse(source).gen_tps == pytest.approx(2.576)
     log = LOGS / "0.3.36" / "plain-missing-model.log"
     assert ggufspec.parse(log).status is Status.LOAD_FAILED
 

@@ -113,6 +113,7 @@ def test_answers_are_as_long_as_they_were(tmp_path: Path, fields: dict[str, Any]
         {"messages": []},
         {"messages": [{"role": "assistant", "content": "Hello"}]},
         {"messages": [{"role": "tool", "content": "3"}]},
+        {"messages": [{"role": ["user"], "content": "3"}]},
         {"messages": [{"role": "user", "content": "Weather?"}], "functions": [{"name": "f"}], "stop": "."},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         {"messages": [{"role": "user"}]},

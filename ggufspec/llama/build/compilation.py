@@ -167,7 +167,7 @@ _HINTS: Mapping[str, str] = {
     r"glslc|Could NOT find Vulkan|vulkan/vulkan\.hpp": (
         "install the Vulkan SDK with glslc: apt install libvulkan-dev glslc"
     ),
-    r"hip-lang|provided by \"hip|No CMAKE_HIP_COMPILER": ("install ROCm; --backend cpu works without it"),
+    r"hip-lang|provided by \"hip|No CMAKE_HIP_COMPILER": "install ROCm; --backend cpu works without it",
     r"xcrun: error|unable to find utility \"metal\"": (
         "install Xcode's command-line tools: xcode-select --install"
     ),

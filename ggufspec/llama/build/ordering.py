@@ -41,8 +41,9 @@ def build(asked: BuildOptions, sink: Sink = SILENT) -> Built:
         built = run_build(request, sink)
     else:
         sink.say(f"already built: {built.summary}")
+    again = f"`ggufspec cache prune builds/{built.path.name}` and `ggufspec build` use what is set now"
     for difference in toolchain.differences(built.environment):
-        sink.say(f"note: {difference}")
+        sink.say(f"note: {difference}; {again}")
     return built
 
 

@@ -192,8 +192,7 @@ def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
         if recorded.get(name) != now.get(name)
     }
     return tuple(
-        f"it was built {setting}, and now {name} is {now.get(name, 'not set')}; "
-        "`ggufspec cache prune builds` and `ggufspec build` use what is set now"
+        f"it was built {setting}, and now {name} is {now.get(name, 'not set')}"
         for name, setting in before.items()
     )
 

@@ -343,13 +343,12 @@ def _load(source: Source) -> tuple[bytes, str]:
     if isinstance(source, str) and _is_text(source):
         return source.encode(errors="replace"), "the text"
     if isinstance(source, str | os.PathLike):
+        path = Path(source)
         try:
-            return Path(source).read_bytes(), str(source)
+            return path.read_bytes(), str(path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise LogError(
-                f"cannot read {source}: {reason}", "pass the path of a log, or its text"
-            ) from error
+            raise LogError(f"cannot read {path}: {reason}", "pass the path of a log, or its text") from error
     if hasattr(source, "read"):
         name = str(getattr(source, "name", "the file"))
         try:

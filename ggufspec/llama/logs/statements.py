@@ -32,7 +32,8 @@ FIGURES = {
 }
 """The lines of a summary that carry numbers, in order."""
 _SUMMARY = {**FIGURES, "draft": re.compile("draft:"), "target": re.compile("target:")}
-_ORDER, _NUMBERS = (*_SUMMARY,), len(FIGURES)
+_ORDER = tuple(_SUMMARY)
+_NUMBERS = len(FIGURES)  # how many of its lines have a number
 _TIMING = re.compile(
     r"(?:llama_print_timings|llama_perf\w*_print|common_perf_print): +"
     r"(load|sample|sampling|samplers|prompt eval|eval|total|unaccounted) time = +"

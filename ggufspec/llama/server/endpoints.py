@@ -109,8 +109,10 @@ def read_keys(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
             f"{len(files)} key files are more than {counted(len(urls), 'server')}",
             "give one file for all servers, or one for each, those of --url first",
         )
-    one = files[0] if files else None
-    keys = [read_key(file) for file in (files if len(files) == len(urls) else [one] * len(urls))]
+    if len(files) == len(urls):
+        keys = [read_key(file) for file in files]
+    else:
+        keys = [read_key(files[0] if files else None)] * len(urls)
     return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 
