@@ -124,10 +124,17 @@ class Number(Kind):
 
     @property
     def bounds(self) -> str | None:
-        """The range, such as ``0<=x<=1``."""
-        low = "" if self.least is None else f"{self.least}{'<' if self._is_open else '<='}"
-        high = "" if self.most is None else f"<={self.most}"
-        return f"{low}x{high}" if low or high else None
+        """The range, such as ``0<=x<=1`` or ``x>=1``."""
+        sign = "<" if self._is_open else "<="
+        match self.least, self.most:
+            case None, None:
+                return None
+            case least, None:
+                return f"x{sign.replace('<', '>')}{least}"
+            case None, most:
+                return f"x<={most}"
+            case least, most:
+                return f"{least}{sign}x<={most}"
 
     def parse(self, text: str) -> Any:
         """Return the number."""

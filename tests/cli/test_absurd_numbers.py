@@ -56,7 +56,7 @@ def test_an_absurd_number_is_refused_by_name(path: str) -> None:
     ("words", "message"),
     [
         ("bench --seed 4294967295", "'--seed' / '-s': 4294967295 is more than 2,147,483,647"),  # a random one
-        ("bench --temp -1", "'--temp': -1.0 is not in the range 0<=x."),
+        ("bench --temp -1", "'--temp': -1.0 is not in the range x>=0."),
         ("bench --top-p 2", "'--top-p': 2.0 is not in the range 0<=x<=1."),
         ("plan --ngl 10000", "'--ngl' / '-ngl': '10000' is out of range: layers are from 0 to 9999"),
         ("sweep --p-min 0-1+0.0001", "'--p-min': '0-1+0.0001' has more than 1000 values"),
