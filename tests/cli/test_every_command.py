@@ -114,10 +114,11 @@ def test_quiet_still_says_what_went_wrong(tmp_path: Path) -> None:
     assert "Did you mean" in shell.here("-q", "shw").stderr
 
 
-def test_quiet_and_verbose_contradict_each_other() -> None:
-    done = shell.here("-q", "pairs", "-v")
-    assert done.returncode == 2
-    assert "contradict" in done.stderr
+@pytest.mark.parametrize("words", ["-q --debug pairs", "-v -q pairs", "-q pairs -v", "pairs --debug -q"])
+def test_quiet_and_verbose_contradict_each_other_aloud(words: str) -> None:
+    done = shell.here(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("Error: --quiet contradicts --verbose and --debug\n")
 
 
 def test_verbose_says_more_and_the_data_stays_the_same(llama: Path) -> None:

@@ -57,9 +57,10 @@ def _apply_flag(ctx: click.Context, param: click.Parameter, value: object) -> No
     if not value or ctx.resilient_parsing or getattr(level, flag):
         return
     setattr(level, flag, True)
-    if level.quiet and (level.verbose or level.debug):
-        raise click.UsageError("--quiet contradicts --verbose and --debug", ctx)
     root = ctx.find_root()
+    if level.quiet and (level.verbose or level.debug):
+        root.close()  # click leaves it open where its own flags are wrong, and nobody would see the message
+        raise click.UsageError("--quiet contradicts --verbose and --debug", ctx)
     if level.quiet:
         null = root.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
         root.with_resource(contextlib.redirect_stderr(null))  # main() prints errors after this ends
