@@ -16,12 +16,11 @@ from pathlib import Path
 
 import filelock
 
-from ggufspec import paths
+from ggufspec import paths, results
 from ggufspec.choices import StorageKind
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Built, store
 from ggufspec.modelfiles import hub
-from ggufspec.results import Lock
 
 _UNFINISHED = "unfinished-builds"
 
@@ -114,9 +113,7 @@ def remove(item: StoredItem) -> None:
                 with filelock.FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
                     _delete(folder)
             case StorageKind.RESULTS:
-                with Lock(folder) as lock:
-                    _delete(folder)
-                    lock.release()
+                results.remove_folder(folder)
             case _:
                 for path in item.places:
                     _delete(path)

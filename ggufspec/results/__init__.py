@@ -44,6 +44,7 @@ from ggufspec.results.store import (
     judge,
     load,
     load_each,
+    remove_folder,
     reopen,
     say_damage,
     write_bench,

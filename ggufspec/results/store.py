@@ -379,6 +379,15 @@ def delete(run: str) -> None:
     folder = find_bench(run)
     if folder.is_symlink() or folder.parent.resolve() != paths.runs_dir().resolve():
         raise ResultsError(f"{folder} is not in the store", "remove the folder yourself")
+    remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of the store permanently, also one that is no bench; none is ever left in part.
+
+    Raises:
+        ResultsError: the bench is being written, or cannot be removed.
+    """
     with disk(folder), Lock(folder) as lock:
         folder.rename(folder.with_name(f"{_DELETED}{folder.name}-{secrets.token_hex(4)}"))  # gone at once
         for remains in paths.runs_dir().glob(f"{_DELETED}*"):  # also of a process that was killed

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import filelock
 import pytest
@@ -146,6 +148,14 @@ def test_a_kind_means_all_of_it(kept: dict[StorageKind, Path], kind: StorageKind
     assert storage.list_items([kind]) == ()
     assert not [*paths.sources_dir().iterdir()] or kind is not StorageKind.SOURCES  # nor what was noted of it
     assert {item.kind for item in storage.list_items()} == set(StorageKind) - {kind}
+
+
+def test_no_bench_is_left_in_part(kept: dict[StorageKind, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    (bench,) = storage.list_items([StorageKind.RESULTS])
+    monkeypatch.setattr(shutil, "rmtree", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        storage.remove(bench)
+    assert storage.list_items([StorageKind.RESULTS]) == ()
 
 
 @pytest.mark.parametrize(
