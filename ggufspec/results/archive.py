@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ def unpack(file: Path, folder: Path) -> Path:
             entries = _checked(archive.infolist(), file.stat().st_size)
             for entry in entries.values():  # up to the size that the zip says
                 archive.extract(entry, folder)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ResultsError(
             f"{file} cannot be unpacked: {one_line(str(error))}", "download it again"
         ) from error

@@ -335,6 +335,15 @@ def _zip(file: Path, entries: Sequence[tuple[zipfile.ZipInfo | str, bytes]] | by
     return file
 
 
+def test_a_zip_whose_content_is_damaged_is_refused(tmp_path: Path) -> None:
+    file = _zip(tmp_path / "x.zip", [("b/verify.txt", b"x")])
+    content = file.read_bytes()
+    place = content.index(b"verify.txt") + len(b"verify.txt")  # of the first packed byte
+    file.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+    with pytest.raises(ResultsError, match="cannot be unpacked"):
+        publishing.verify(file)
+
+
 def test_a_zip_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
     file = _zip(tmp_path / "x.zip", [("b/verify.txt", bytes(50 << 20))])
     content = file.read_bytes()
