@@ -143,7 +143,7 @@ class DraftReport(Row):
     """What one draft size does for several users; tokens/s are of all users together."""
 
     draft: int
-    tokens_per_s: float
+    gen_tps: float = column(of="tokens_per_s")
     speedup: Estimate
 
 
