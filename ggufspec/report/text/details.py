@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ggufspec import units
@@ -156,14 +156,14 @@ def why_empty(results: ResultSet, per: str) -> str | None:
         return f"{name} has no runs: `ggufspec bench` measures some"
     if not any(output.status is Status.OK for output in runs.outputs):
         return f"no run of {name} succeeded: `ggufspec show {name} --runs` shows how each of them ended"
-    is_filled = {
-        "category": any(spec.prompt.category for spec in runs.specs),
-        "turn": any(prompt.turn for spec in runs.specs for prompt in spec.prompts),
-        "segment": any(runs.column("by_segment")),
-        "position": any(arm.acceptance and arm.acceptance.by_position for arm in arms.group(results)),
-        "round": any(runs.column("rounds")),
+    filled: Mapping[str, Callable[[], bool]] = {  # as arms take long to group
+        "category": lambda: any(spec.prompt.category for spec in runs.specs),
+        "turn": lambda: any(prompt.turn for spec in runs.specs for prompt in spec.prompts),
+        "segment": lambda: any(runs.column("by_segment")),
+        "position": lambda: any(arm.acceptance and arm.acceptance.by_position for arm in arms.group(results)),
+        "round": lambda: any(runs.column("rounds")),
     }
-    if is_filled.get(per, True):
+    if per not in filled or filled[per]():
         return None
     return _MISSING[per].format(name) if per in _MISSING else _without_rounds(results, _OF_ROUNDS[per])
 
