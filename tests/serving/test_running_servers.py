@@ -136,6 +136,10 @@ def test_keys_are_read_from_files_or_the_environment(tmp_path: Path, monkeypatch
     monkeypatch.setenv(server.KEY_VARIABLE, "other")
     assert server.read_key(None) == "other"
     assert server.read_key(file) == KEY
+    urls = [f"http://127.0.0.{number}" for number in (1, 2, 3)]
+    assert server.read_keys(urls, [file]) == server.read_keys(urls, [file] * 3) == dict.fromkeys(urls, KEY)
+    with pytest.raises(GgufspecError, match="2 key files do not go with 3 servers"):
+        server.read_keys(urls, [file] * 2)
     for wrong in ("", "two words", "two\nlines", "schlüssel"):
         file.write_text(wrong)
         with pytest.raises(GgufspecError, match="key file"):
@@ -797,7 +801,7 @@ def test_servers_must_be_what_they_are_named_as(servers: ExitStack, tmp_path: Pa
     ):
         with pytest.raises(GgufspecError, match=refused):
             api.prepare(_request(*pair))
-    with pytest.raises(GgufspecError, match="2 key files are more than 1 server"):
+    with pytest.raises(GgufspecError, match="2 key files do not go with 1 server"):
         api.prepare(_request(alone).replace(api_key_file=(tmp_path / "a", tmp_path / "b")))
 
 

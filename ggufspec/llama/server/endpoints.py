@@ -101,12 +101,13 @@ def read_keys(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
         files: one for all of them, or one for each.
 
     Raises:
-        GgufspecError: an address or a key file is wrong, or there are more key files than servers.
+        GgufspecError: an address or a key file is wrong, or it is not clear which file is for which server.
     """
     urls = [check_url(text) for text in texts]
-    if len(files) > len(urls):
+    # no server may get the key of another one
+    if len(files) not in {0, 1, len(urls)} or len(files) > len(urls):
         raise GgufspecError(
-            f"{len(files)} key files are more than {counted(len(urls), 'server')}",
+            f"{len(files)} key files do not go with {counted(len(urls), 'server')}",
             "give one file for all servers, or one for each, those of --url first",
         )
     if len(files) == len(urls):
