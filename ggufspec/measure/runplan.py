@@ -239,7 +239,8 @@ class Experience:
     def expect(self, spec: RunSpec) -> float:
         """Return the seconds that a run may take once its models are loaded."""
         reading_s = weights(spec) / self.bytes_per_s  # each token reads all weights once
-        return median(self.tokens.get(_settings(spec), (reading_s,))) * _n_tokens(spec)
+        # their mean, because a bench takes the sum of its prompts, of which few may be much longer
+        return fmean(self.tokens.get(_settings(spec), (reading_s,))) * _n_tokens(spec)
 
     def expect_load(self, spec: RunSpec) -> float:
         """Return the seconds that loading the models of a run may take."""

@@ -179,6 +179,15 @@ def test_the_same_run_takes_what_it_took_and_a_longer_one_more() -> None:
     assert known.expect(replace(values.spec(prompt="another"), n_predict=64)) == pytest.approx(5.0)
 
 
+def test_a_bench_takes_again_what_its_prompts_took_together() -> None:
+    took = {"p1": 1.0, "p2": 1.0, "p3": 7.0}
+    values.bench(*(replace(values.run(prompt=name), wall_s=seconds) for name, seconds in took.items()))
+    prompts = tuple(values.spec(prompt=name).prompt for name in took)
+    suite = RunPlan(blocks=(Block(arms=(values.spec(),)),), prompts=prompts, repeats=1, warmups=0)
+    (expected,) = runplan.expect(suite, runplan.experience()).values()
+    assert expected == pytest.approx(9.0)
+
+
 def test_without_experience_the_weights_are_read_once_a_token(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.write_bytes(b"x" * 1000)

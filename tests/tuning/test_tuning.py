@@ -80,13 +80,6 @@ def _traces(*texts: TracedTexts) -> prospects.Traces:
     return prospects.Traces(texts=texts, drafters=drafters, engine="server", n_predict=20, build=None)
 
 
-def test_fewer_prompts_are_taken_from_all_categories() -> None:
-    prompts = [Prompt(id=f"{kind}{n}", text="x", category=kind) for kind in "abc" for n in range(3)]
-    chosen = budgeting.spread(prompts, 5)
-    assert [prompt.id for prompt in chosen] == ["a0", "a1", "b0", "b1", "c0"]
-    assert budgeting.spread(prompts, 99) == tuple(prompts)
-
-
 def _talk(name: str, *lengths: int) -> Prompt:
     """A recorded conversation whose turns add so many letters, and two for the space between them."""
     later = [Request("{}").replace(messages=[{"role": "user", "content": "x" * n}]) for n in lengths[1:]]
