@@ -354,12 +354,13 @@ def test_a_folder_is_not_a_model_and_its_models_are_named(tmp_path: Path) -> Non
         6,
         f"error: {tmp_path} is a folder with 0 models\nhint: name a .gguf file\n",
     )
-    for name in ("one-00001-of-00002.gguf", "one-00002-of-00002.gguf", "two.gguf", "mmproj-two.gguf"):
+    parts = ("one-00001-of-00002.gguf", "one-00002-of-00002.gguf", "part-00001-of-00000.gguf")
+    for name in (*parts, "two.gguf", "mmproj-two.gguf"):
         (tmp_path / name).touch()
     done = shell.here("suggest", str(tmp_path))
     assert done.stderr.endswith(
-        "is a folder with 2 models\n"
-        "hint: name one of them, or FOLDER:QUANT: one-00001-of-00002.gguf, two.gguf; "
+        "is a folder with 3 models\n"
+        f"hint: name one of them, or FOLDER:QUANT: {parts[0]}, {parts[2]}, two.gguf; "
         f"`ggufspec models {shlex.quote(str(tmp_path))}` lists what can draft for what\n"
     )
 

@@ -11,7 +11,7 @@ from ggufspec.modelfiles.gguf.card import PROJECTOR_ARCHITECTURE, ModelCard, bui
 from ggufspec.modelfiles.gguf.reader import MAGIC, FileSource, Header, HeaderSource, read_header
 from ggufspec.units import counted, format_bytes
 
-_PART = re.compile(r"(?P<prefix>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_PART = re.compile(r"(?P<prefix>.+)-\d{5}-of-(?P<count>(?!0{5})\d{5})\.gguf", re.IGNORECASE)
 _PROJECTOR = "mmproj"  # how llama.cpp's converter begins the names of those for images
 _DOWNLOAD_AGAIN = "download the file again"
 _IMPOSTORS = (
