@@ -28,9 +28,12 @@ class _StoredPin(msgspec.Struct):
     sha256: str
 
 
-class _StoredPins(msgspec.Struct):
+class _Versioned(msgspec.Struct):
+    schema: int
+
+
+class _StoredPins(_Versioned):
     files: dict[str, _StoredPin]
-    schema: int = _SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +107,7 @@ def pin_files(survey: Survey, *, replace: bool = False) -> tuple[str, ...]:
         if pin is None or (replace and pin.sha256 != item.file.digest)
     }
     if new:
-        content = msgspec.json.encode(_StoredPins(files={**_read_user_pins(), **new}), order="sorted")
+        content = msgspec.json.encode(_StoredPins(_SCHEMA, {**_read_user_pins(), **new}), order="sorted")
         paths.write_atomically(user_file(), msgspec.json.format(content, indent=2).decode() + "\n")
     return tuple(new)
 
@@ -124,7 +127,13 @@ def _listed_items(survey: Survey) -> Iterator[tuple[FetchItem, Pin | None]]:
 def _read_user_pins() -> Mapping[str, _StoredPin]:
     file = user_file()
     try:
-        stored = msgspec.json.decode(userfiles.read_text(file), type=_StoredPins)
+        text = userfiles.read_text(file)
+        schema = msgspec.json.decode(text, type=_Versioned).schema  # a newer one may have another form
+        if schema != _SCHEMA:
+            raise CatalogError(
+                f"{file} was written by a newer ggufspec (schema {schema})", "upgrade ggufspec"
+            )
+        return msgspec.json.decode(text, type=_StoredPins).files
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -132,8 +141,3 @@ def _read_user_pins() -> Mapping[str, _StoredPin]:
         raise CatalogError(
             f"the pins in {file} cannot be read: {reason}", "correct the file, or remove it"
         ) from error
-    if stored.schema != _SCHEMA:
-        raise CatalogError(
-            f"{file} was written by a newer ggufspec (schema {stored.schema})", "upgrade ggufspec"
-        )
-    return stored.files

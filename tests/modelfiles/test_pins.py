@@ -136,9 +136,9 @@ def test_pairs_says_what_is_pinned(hub: Hub, config: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        *((text, "cannot be read") for text in ("", "{", "[]", '{"schema": 1}')),
+        *((text, "cannot be read") for text in ("", "{", "[]", '{"files": {}}', '{"schema": 1}')),
         ('{"schema": 1, "files": {"a": 1}}', "cannot be read"),
-        ('{"schema": 2, "files": {}}', "was written by a newer ggufspec (schema 2)"),
+        ('{"schema": 2, "repos": {}}', "was written by a newer ggufspec (schema 2)"),
     ],
 )
 def test_pins_of_another_form_are_one_clear_error(content: str, problem: str, hub: Hub, config: Path) -> None:
