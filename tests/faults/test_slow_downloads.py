@@ -74,6 +74,15 @@ def test_an_answer_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch, head: byte
         assert not client.is_public("me/T-GGUF", access)
 
 
+def test_headers_of_a_file_that_do_not_end_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "ANSWER_S", 0.4)
+    with (
+        _dribbling(b"HTTP/1.1 200 OK\r\n", b"X", 0.05) as url,
+        pytest.raises(NetworkError, match=r"too slowly: no complete answer within 0\.40 s, twice"),
+    ):
+        client.file_size("me/T-GGUF", "t.gguf", "main", hub_package.Access(endpoint=url))
+
+
 def test_a_hub_that_says_nothing_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "SILENT_S", 0.2)
     with (
@@ -100,6 +109,15 @@ def test_an_endless_answer_does_not_fill_the_memory(
         access = hub_package.Access(endpoint=url)
         with pytest.raises(HubServerError, match="answers with more than 1 MiB"):
             client.listing("me/T-GGUF", None, access)
+
+
+def test_an_endless_refusal_does_not_fill_the_memory() -> None:
+    refusal = HEAD.replace(b"200 OK", b"404 Not Found") + b"Content-Length: 3000000000\r\n\r\n["
+    with (
+        _dribbling(refusal, b"0," * (1 << 16), 0.0) as url,
+        pytest.raises(HubServerError, match="answers 404"),
+    ):
+        client.listing("me/T-GGUF", None, hub_package.Access(endpoint=url))
 
 
 def test_a_body_that_comes_too_slowly_ends_and_is_kept(hub: Hub, home: Path) -> None:

@@ -26,6 +26,7 @@ SLOW_S = 60.0
 LEAST_BYTES_PER_S = 1 << 10
 """The least rate of a body over ``SLOW_S`` seconds: a model of 1 GB would take eleven days."""
 
+_MOST_REASON_BYTES = 64 << 10  # gzip expands it a thousandfold at most
 _CONTENT_RANGE = re.compile(r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 
 
@@ -52,8 +53,14 @@ def open_answer(
     request = session.build_request("GET", address, params=query, headers=headers, timeout=silent_s)
     hosts.watch(request)
     with closing(session.send(request, stream=True, follow_redirects=True)) as response:
-        utils.hf_raise_for_status(response)
+        utils.hf_raise_for_status(_shortened(response) if response.is_error else response)
         yield response
+
+
+def _shortened(refusal: httpx2.Response) -> httpx2.Response:
+    """Return a refusal with the beginning of its body, which huggingface_hub reads for a reason."""
+    body = next(refusal.iter_raw(_MOST_REASON_BYTES), b"")
+    return type(refusal)(refusal.status_code, headers=refusal.headers, content=body, request=refusal.request)
 
 
 def read_json(

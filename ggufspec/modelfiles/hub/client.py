@@ -239,7 +239,12 @@ def file_size(repo: str, filename: str, revision: str, access: Access) -> int | 
     """
     api, url = access.api(), access.url(repo, filename, revision)
     subject = Subject(repo=repo, revision=revision, filename=filename)
-    return call(lambda: api.get_hf_file_metadata(url=url, token=access.token), subject, access).size
+    ask = partial(api.get_hf_file_metadata, url=url, token=access.token)
+    session = utils.get_session()
+    hooks = session.event_hooks
+    if hosts.watch not in hooks["request"]:  # huggingface_hub makes this request itself
+        session.event_hooks = {**hooks, "request": [*hooks["request"], hosts.watch]}
+    return call(ask, subject, access, hosts.ANSWER_S).size
 
 
 def listing(repo: str, revision: str | None, access: Access, kind: str = MODEL) -> Listing:

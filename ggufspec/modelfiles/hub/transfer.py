@@ -126,7 +126,8 @@ class Transfer:
         item = self._item
         try:
             with ExitStack() as held:
-                self._lock(held)
+                if not item.path.exists():  # else it is complete, and the cache may be read-only
+                    self._lock(held)
                 downloaded = next((path for path in (item.path, item.blob) if path.exists()), None)
                 if downloaded is not None:
                     self._verify(downloaded)
