@@ -214,8 +214,9 @@ def overview(results: ResultSet, output: str = "md") -> str:
 
 def page(results: ResultSet, groups: Sequence[Arm], layout: TableLayout = ARMS) -> tables.Page:
     """Return what ``overview`` prints of the arms of a bench; ``layout`` has the columns of the table."""
+    warnings = review.warnings(results, groups)
     if not groups:
-        return tables.Page(found=("Nothing was measured.",))
+        return tables.Page(found=("Nothing was measured.",), warnings=warnings)
     table, leading = layout.fill(list_arms(groups)), judgements.leading_arm(groups)
     # by its id the store finds it; a bench of a bundle is named by its folder there
     name = results.meta.id if results.folder.is_absolute() else str(results.folder)
@@ -228,7 +229,7 @@ def page(results: ResultSet, groups: Sequence[Arm], layout: TableLayout = ARMS) 
         engine=engine(results.meta.engine),
         table=table,
         notes=(*note(table.n_left_out, name, "arm"), *describe_users(groups), *_basis(results, groups, name)),
-        warnings=review.warnings(results, groups),
+        warnings=warnings,
     )
 
 
