@@ -156,7 +156,7 @@ def why_empty(results: ResultSet, per: str) -> str | None:
         return f"{name} has no runs: `ggufspec bench` measures some"
     if not any(output.status is Status.OK for output in runs.outputs):
         return f"no run of {name} succeeded: `ggufspec show {name} --runs` shows how each of them ended"
-    filled: Mapping[str, Callable[[], bool]] = {  # as arms take long to group
+    filled: Mapping[str, Callable[[], bool]] = {  # only the one that is asked for is looked into
         "category": lambda: any(spec.prompt.category for spec in runs.specs),
         "turn": lambda: any(prompt.turn for spec in runs.specs for prompt in spec.prompts),
         "segment": lambda: any(runs.column("by_segment")),
