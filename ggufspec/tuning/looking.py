@@ -55,7 +55,7 @@ def forecast_configurations(plan: Plan) -> Generator[Stage, None, TuningForecast
 
     Raises:
         GgufspecError: the class that belongs to what failed: a model that does not load, a refused drafter.
-        InconclusiveError: with ``forecast_only``, other programs left a thread no core of its own.
+        InconclusiveError: with ``plan.forecast_only``, other programs left a thread no core of its own.
     """
     forecast_them = _forecast_traced if plan.why_untraced is None else untraced.plan_measuring
     try:

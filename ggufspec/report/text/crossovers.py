@@ -1,4 +1,4 @@
-"""A crossover for people: the map of best draft sizes, where drafting stops paying, and the policy."""
+"""A crossover for people: the map of best draft sizes, and the policy that follows from it."""
 
 from __future__ import annotations
 
