@@ -155,9 +155,9 @@ def find_engine(
     reasons: tuple[str, ...] = ()
     if (name := request.engine) is None:
         name, reasons = _choose_first(llamas, models.ways, needs, drafting=bool(models.drafters))
-    else:
+    traffic.check_engine(request.users, name)  # first: to get what such an engine lacks would not help
+    if request.engine is not None:
         check_engine(name, llamas, models.ways, needs, drafting=bool(models.drafters))
-    traffic.check_engine(request.users, name)
     check_rpc(request.rpcs, llamas)
     reports, unusable = measure_workers(request.rpcs, llamas[0])
     for install in llamas:

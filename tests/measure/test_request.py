@@ -130,6 +130,7 @@ def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> No
         (BenchOptions(pair="dmo"), "no pair is called 'dmo'"),
         (BenchOptions(method="ngram-simple", engine="binary"), "drafts only with a draft model"),
         (BenchOptions(method="ngram-mod", engine="inprocess"), "no library|drafts only with a draft model"),
+        (BenchOptions(method="ngram-mod", engine="inprocess", parallel=2), "measures neither several users"),
         (
             BenchOptions(method="ngram-simple", draft=(3, 8), engine="binary-simple"),
             "drafts nothing at γ 3, 8",
