@@ -13,6 +13,7 @@ from ggufspec import lazy
 
 if TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ggufspec.analysis import compare as compare, models as models, why as why
+    from ggufspec.doctor import prune as prune
     from ggufspec.doctor.drafters import examine as examine
     from ggufspec.forecast.planning import plan as plan
     from ggufspec.forecast.policies import policy as policy

@@ -271,6 +271,7 @@ NAMED_OTHERWISE = {
     "examine": "check",
     "bench": "sweep",
     "plan_bench": "sweep",
+    "prune": "cache prune",
     "forecast_tuning": "tune",
     "serving_command": "serve",
     "whatif_served": "whatif",

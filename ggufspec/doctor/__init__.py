@@ -8,12 +8,13 @@ from pathlib import Path
 from ggufspec import machine, paths
 from ggufspec.doctor import machines, models, programs
 from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, missing, ok, remark
+from ggufspec.doctor.storage import prune
 from ggufspec.errors import GgufspecError
 from ggufspec.machine import nvml
 from ggufspec.modelfiles import hub
 from ggufspec.options import settings
 
-__all__ = ["Checkup", "Finding", "FindingStatus", "examine"]
+__all__ = ["Checkup", "Finding", "FindingStatus", "examine", "prune"]
 
 _NEEDED = {"compiler", "CMake", "Ninja"}
 

@@ -21,6 +21,7 @@ from ggufspec.choices import StorageKind
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Built, store
 from ggufspec.modelfiles import hub
+from ggufspec.options import PruneOptions, takes
 
 _UNFINISHED = "unfinished-builds"
 
@@ -90,6 +91,19 @@ def select(names: Sequence[str]) -> tuple[StoredItem, ...]:
             )
         selected |= {item.name: item for item in chosen}
     return tuple(selected.values())
+
+
+@takes(PruneOptions)
+def prune(asked: PruneOptions) -> tuple[StoredItem, ...]:
+    """Delete what is stored under names, as ``ggufspec cache prune --yes`` does; return what was deleted.
+
+    Raises:
+        GgufspecError: a name is unknown, or an item is in use, cannot be removed, or is a link.
+    """
+    items = select(asked.names)
+    for item in items:
+        remove(item)
+    return items
 
 
 def remove(item: StoredItem) -> None:

@@ -319,7 +319,7 @@ class PruneOptions(Options):
     names: tuple[str, ...] = option(
         "names", (), repeated=True, required=True, metavar="NAME...", complete="stored_items"
     )
-    yes: bool = option("--yes -y", False, help="Delete without confirmation.")
+    yes: bool = option("--yes -y", False, python=False, help="Delete without confirmation.")
 
 
 class CompletionOptions(Options):

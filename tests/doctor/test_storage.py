@@ -16,7 +16,7 @@ import filelock
 import pytest
 from click.testing import CliRunner, Result
 
-from ggufspec import paths
+from ggufspec import api, paths
 from ggufspec.choices import StorageKind
 from ggufspec.cli import cli
 from ggufspec.doctor import storage
@@ -148,6 +148,15 @@ def test_a_kind_means_all_of_it(kept: dict[StorageKind, Path], kind: StorageKind
     assert storage.list_items([kind]) == ()
     assert not [*paths.sources_dir().iterdir()] or kind is not StorageKind.SOURCES  # nor what was noted of it
     assert {item.kind for item in storage.list_items()} == set(StorageKind) - {kind}
+
+
+def test_a_notebook_deletes_by_the_same_names(kept: dict[StorageKind, Path]) -> None:
+    deleted = api.prune(names=(NAMES[StorageKind.BUILDS], "sources"))
+    assert [item.name for item in deleted] == [NAMES[StorageKind.BUILDS], NAMES[StorageKind.SOURCES]]
+    assert {kind for kind, path in kept.items() if not path.exists()} == {
+        StorageKind.BUILDS,
+        StorageKind.SOURCES,
+    }
 
 
 def test_no_bench_is_left_in_part(kept: dict[StorageKind, Path], monkeypatch: pytest.MonkeyPatch) -> None:
