@@ -11,7 +11,7 @@ import pytest
 
 from ggufspec import engines, paths, proc
 from ggufspec.domain import CacheTypes, ModelRun, Offload, Program, Role, Status
-from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.environment import flush_variables, program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import validate_file
@@ -74,7 +74,7 @@ def _reported_mib(install: Install, target: Path, draft: Path, settings: memory.
         argv += [word for flag in ("-ctk", "-ctv", "-ctkd", "-ctvd") for word in (flag, kv_type)]
         argv += ["-fa", "on" if settings.layout.flash_attention else "off"]
     with tempfile.TemporaryDirectory() as scratch:
-        environment = program_environment(Path(scratch))
+        environment = program_environment(Path(scratch)) | flush_variables(install.library)
         completed, _, err = proc.capture(argv, env=environment, cwd=Path(scratch), timeout_s=120)
     assert completed.returncode == 0, err[-500:]
     sizes = [float(size) for size in _BUFFER.findall(err)]

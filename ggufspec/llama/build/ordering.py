@@ -41,8 +41,8 @@ def build(asked: BuildOptions, sink: Sink = SILENT) -> Built:
         built = run_build(request, sink)
     else:
         sink.say(f"already built: {built.summary}")
-    again = f"`ggufspec cache prune builds/{built.path.name}` and `ggufspec build` use what is set now"
     for difference in toolchain.differences(built.environment):
+        again = f"`ggufspec cache prune builds/{built.path.name}` and `ggufspec build` use what is set now"
         sink.say(f"note: {difference}; {again}")
     return built
 
