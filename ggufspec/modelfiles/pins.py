@@ -28,11 +28,11 @@ class _StoredPin(msgspec.Struct):
     sha256: str
 
 
-class _Versioned(msgspec.Struct):
+class _AnyPins(msgspec.Struct):
     schema: int
 
 
-class _StoredPins(_Versioned):
+class _StoredPins(_AnyPins):
     files: dict[str, _StoredPin]
 
 
@@ -128,7 +128,7 @@ def _read_user_pins() -> Mapping[str, _StoredPin]:
     file = user_file()
     try:
         text = userfiles.read_text(file)
-        schema = msgspec.json.decode(text, type=_Versioned).schema  # a newer one may have another form
+        schema = msgspec.json.decode(text, type=_AnyPins).schema  # a newer one may have another form
         if schema != _SCHEMA:
             raise CatalogError(
                 f"{file} was written by a newer ggufspec (schema {schema})", "upgrade ggufspec"

@@ -34,7 +34,7 @@ class DrafterCandidate:
     file: ModelFile | None = None  # set where the file is known already: in the cache
 
 
-class _Header(msgspec.Struct):
+class _HubGguf(msgspec.Struct):
     """What the Hub knows of the header of a repository's GGUF files."""
 
     architecture: str | None = None
@@ -46,7 +46,7 @@ class _Found(msgspec.Struct):
 
     id: str
     downloads: int | None = None
-    gguf: _Header | None = None
+    gguf: _HubGguf | None = None
 
 
 def family(name: str) -> str:
@@ -96,7 +96,7 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
     }
     smaller, of_heads = [], []
     for found in get("models", list[_Found], Subject(repo=base), access, query):
-        header = found.gguf or _Header()
+        header = found.gguf or _HubGguf()
         candidate = DrafterCandidate(
             repo=found.id,
             downloads=found.downloads,
