@@ -184,6 +184,15 @@ def _main() -> int:
     return SIGNALLED + received[0] if received else code
 
 
+def _terminal_width() -> int:
+    """Return the columns of a help. click would import shutil for them, which takes 2 ms."""
+    try:
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns
+    except (ValueError, OSError):  # COLUMNS is no number, or this is no terminal
+        columns = 80
+    return max(min(columns, _HELP_WIDTH) - 2, 50)  # as click computes it
+
+
 def _run(level: verbosity.Verbosity) -> int:
     """Run the command line and return the exit code.
 
@@ -191,7 +200,7 @@ def _run(level: verbosity.Verbosity) -> int:
         GgufspecError: any, with --debug.
     """
     try:
-        cli.main(prog_name="ggufspec", standalone_mode=False, obj=level)
+        cli.main(prog_name="ggufspec", standalone_mode=False, obj=level, terminal_width=_terminal_width())
         output.flush()
     except click.ClickException as error:
         message = io.StringIO()
