@@ -175,7 +175,7 @@ def explain(error: OSError, folder: Path, variable: str) -> tuple[str, str]:
         target = link.parent / link.readlink()
         return (
             f"the symbolic link {link} leads to no folder: {target}",
-            f"make or mount {target}, mend the link, or {elsewhere}",
+            f"make {target}, correct the link, or {elsewhere}",
         )
     if error.errno == errno.ENOENT:
         return "it does not exist", elsewhere

@@ -171,7 +171,7 @@ ADVICE = {
         " not a fair comparison"
     ),
     MeasurementWarning.NOT_JUDGED: (
-        "texts differ, and whether a near-tie explains it was not judged: mend the cause if "
+        "texts differ, and it was not judged whether near-ties explain that: mend the cause if "
         "you can, and continue the bench with `--resume`"
     ),
     MeasurementWarning.NEAR_TIES: (

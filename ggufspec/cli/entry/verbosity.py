@@ -59,7 +59,8 @@ def _apply_flag(ctx: click.Context, param: click.Parameter, value: object) -> No
     setattr(level, flag, True)
     root = ctx.find_root()
     if level.quiet and (level.verbose or level.debug):
-        root.close()  # click leaves it open where its own flags are wrong, and nobody would see the message
+        # click does not close the context of flags that are refused, and stderr would stay at /dev/null
+        root.close()
         raise click.UsageError("--quiet contradicts --verbose and --debug", ctx)
     if level.quiet:
         null = root.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
