@@ -6,12 +6,14 @@ import importlib
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from ggufspec import machine
+from ggufspec.domain import Conditions
 from tests.support import fakes, ordering
 
 pytest_plugins = ["tests.support.hub_client"]
@@ -73,10 +75,18 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the system write files when it likes, and let other programs seem idle before a bench.
+    """Let the system write files when it likes, and let other programs seem idle before and during runs.
 
     Waits for the disk took a minute of some test modules, and a look at other programs takes 0.3 s. Nothing
-    but a power cut shows the difference of the first. A test of either replaces this.
+    but a power cut shows the difference of the first. Runs that other programs disturb are made again, so
+    their number would depend on the machine. A test of any of them replaces this.
     """
+    conditions = machine.Watch.conditions
+
+    def undisturbed(watch: machine.Watch) -> Conditions:
+        found = conditions(watch)
+        return replace(found, others_cores=found.others_cores and 0.0)  # None where a moment was too short
+
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
     monkeypatch.setattr(machine, "busy_cores", lambda _watch=None: 0.0)
+    monkeypatch.setattr(machine.Watch, "conditions", undisturbed)

@@ -124,15 +124,13 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
     drift = np.array([math.hypot(_DRIFT_SD.get(name, 0.0), again.get(name, 0.0)) for name in _PRIOR_SD])
     covariance = np.linalg.inv(precision) + np.diag(drift**2) * bool(runs)  # as a Kalman filter predicts
     errors = np.linalg.cholesky(covariance)
-    gradients = factor * np.vstack([times, directions[1:]])
+    shared_errors = errors.T @ np.vstack([times, directions[1:]])
+    corrected = curve.with_times(
+        [point.seconds.moved_to(time) for point, time in zip(curve.points, times.tolist(), strict=True)],
+        shared_errors=tuple(tuple(map(float, row)) for row in shared_errors),
+    )
     return Calibration(
-        curve=curve.with_times(
-            [
-                point.seconds.moved_to(factor * time, scale=factor)
-                for point, time in zip(curve.points, times.tolist(), strict=True)
-            ],
-            shared_errors=tuple(tuple(map(float, row)) for row in errors.T @ gradients),
-        ),
+        curve=corrected.scaled(factor),
         runs=len(runs),
         corrections=_estimates(corrections, np.sqrt(np.diag(covariance))),
     )

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from ggufspec import forecast, machine, stats, temporary
@@ -20,6 +20,7 @@ from ggufspec.forecast import Calibration, CalibrationRun, costs, profiles
 from ggufspec.forecast.concurrency import most_rows
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import MeasuredCurve, TracedTexts
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.forecast.whatif import parts_of
 from ggufspec.llama.install import Install
 from ggufspec.measure import NO_DEADLINE, Deadline
@@ -314,6 +315,7 @@ def calibrate_costs(
         conditions = watch.conditions()
     disturbance = _disturbance(conditions, drafting)
     corrected: dict[CostSetup, Calibration] = {}
+    by_target: dict[frozenset[RunSpec], dict[CostSetup, Calibration]] = {}
     for setup, curve in curves.items():
         baselines = {prospect.arm.baseline for prospect in candidates if cost_setup(prospect.arm) == setup}
         own_runs = [
@@ -323,8 +325,28 @@ def calibrate_costs(
             for measured in arm_runs
             if (run := _calibration_run(plan, curve, arm, measured)) is not None
         ]
-        corrected[setup] = forecast.calibrate(curve, own_runs, disturbance=disturbance)
+        calibration = forecast.calibrate(curve, own_runs, disturbance=disturbance)
+        by_target.setdefault(frozenset(baselines), {})[setup] = calibration
+    for calibrations in by_target.values():
+        corrected |= _with_one_target(plan.traces.texts[0].target_trace, calibrations)
     return _calibrated(plan, curves, runs, corrected, conditions)
+
+
+def _with_one_target(
+    text: DraftTrace, calibrations: Mapping[CostSetup, Calibration]
+) -> Iterator[tuple[CostSetup, Calibration]]:
+    """Yield calibrations with times scaled so that the target alone is equally fast by all of them.
+
+    The costs of each source were timed and corrected at another moment. Speed-ups are ratios of times of one
+    moment; tokens/s of two sources can only be compared where the target has one speed.
+    """
+    alone_s = {}
+    for setup, calibration in calibrations.items():
+        paid = forecast.alone(text, calibration.curve, first=0, tokens=len(text.tokens)).paid
+        alone_s[setup] = float(paid @ calibration.curve.times_s)
+    common_s = geometric_mean(alone_s.values())
+    for setup, calibration in calibrations.items():
+        yield setup, replace(calibration, curve=calibration.curve.scaled(common_s / alone_s[setup]))
 
 
 def _disturbance(conditions: Conditions, arms: Iterable[RunSpec]) -> float:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ggufspec import machine, results, stats
+from ggufspec import results, stats
 from ggufspec.analysis import Arm, arms, judge_ratio
 from ggufspec.domain import (
-    Conditions,
     Prompt,
     Role,
     RunSpec,
@@ -38,12 +37,6 @@ from tests.support.scripted import Scripted
 PROMPTS = tuple(Prompt(id=f"p{number}", text="A") for number in range(4))
 RULE = StoppingRule(least_repeats=3, most_repeats=9, comparisons=1)
 LOOKS = (4, 6, 9)
-
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no other program disturb a run."""
-    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=0.0))
 
 
 def _answer(gain: float, noise: float, seed: int = 1) -> Callable[[RunSpec], Sample]:

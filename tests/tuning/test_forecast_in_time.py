@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from ggufspec import engines, machine, units
+from ggufspec import engines, machine, paths, units
 from ggufspec.domain import Conditions, Failure, Prompt, Role, RunSpec, Serving, Status
 from ggufspec.engines import Measurement
 from ggufspec.engines.library import selftest
@@ -35,6 +36,7 @@ class Library:
     clock: Clock
     slowdown: float = 1.0
     stall_s: float = 0.0  # in each timing of costs, after the first timing
+    drift: float = 0.0  # by which the machine is slower from one timing of costs to the next
     timeout_s: float | None = None
     is_timed: bool = False  # whether the first beginning of a text was timed
     longest_s: float = 0.0
@@ -78,7 +80,8 @@ class Library:
         taken = timed.timings(batches=batches, depths=depths)
         if not drafters:
             taken = tuple(timing for timing in taken if timing.drafter is None)
-        return Curve(timings=tuple(timing._replace(seconds=TOKEN_S) for timing in taken))
+        token_s = TOKEN_S * (1 + self.drift * self.seen.count("curve"))
+        return Curve(timings=tuple(timing._replace(seconds=token_s) for timing in taken))
 
 
 def _traces(
@@ -138,10 +141,11 @@ def _look(
     monkeypatch: pytest.MonkeyPatch,
     *,
     stall_s: float = 0.0,
+    drift: float = 0.0,
     limit_s: float = LIMIT_S,
     **more: Any,
 ) -> tuple[TuningForecast, Library, list[str]]:
-    library = Library(clock=clock, slowdown=slowdown, stall_s=stall_s)
+    library = Library(clock=clock, slowdown=slowdown, stall_s=stall_s, drift=drift)
     usable = selftest.Library(folder=Path(), heads=frozenset())
     monkeypatch.setattr(engines, "check_library", lambda _install: usable)
     monkeypatch.setattr(engines, "make", lambda *_, **__: library)
@@ -203,6 +207,22 @@ def test_a_forecast_alone_measures_little(plan: Plan, clock: Clock, monkeypatch:
     assert library.seen.count("run") == 3 * 3  # of each three, the first of which warms up
     assert outlook.prospects
     assert outlook.calibration.runs == 3 * 2
+
+
+def test_the_target_alone_has_one_speed_in_all_forecasts(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target, drafter = (paths.models_dir() / "demo" / f"{kind}.gguf" for kind in ("target", "drafter"))
+    drafters = (drafter, Path(shutil.copy(drafter, tmp_path / "other.gguf")))
+    session = prepare_session(
+        BenchOptions(target=target, draft_model=drafters, engine="server", n_predict=250)
+    )
+    arms = [arm for block in session.suite.blocks for arm in block.arms if arm.role is not Role.DRAFTER]
+    both = replace(plan, session=session, blocks=(replace(session.suite.blocks[0], arms=tuple(arms)),))
+    outlook, _, _ = _look(both, clock, 1.0, monkeypatch, drift=0.5, forecast_only=True)
+    assert len({prospect.arm.drafter for prospect in outlook.prospects}) == 2
+    rates = [prospect.overall.target_tokens_per_s.value for prospect in outlook.prospects]
+    assert rates == pytest.approx([rates[0]] * len(rates))
 
 
 def test_a_forecast_alone_needs_free_cores(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,13 @@ class CostCurve:
             changed[_FIELDS[kind]] = moved[0].seconds if is_single else moved
         return replace(self, **changed, shared_errors=shared_errors)
 
+    def scaled(self, factor: float) -> CostCurve:
+        """Return the curve with all times multiplied by a factor."""
+        return self.with_times(
+            [point.seconds.moved_to(factor * point.seconds.value, scale=factor) for point in self.points],
+            shared_errors=tuple(tuple(factor * error for error in row) for row in self.shared_errors),
+        )
+
     def covers(self, depth: float) -> bool:
         """Whether a depth lies within what was measured; a single depth is taken for every other."""
         depths = self.depths
