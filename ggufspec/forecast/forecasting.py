@@ -119,7 +119,12 @@ class Forecast:
 
 
 def forecasts(
-    traces: Sequence[DraftTrace], curve: CostCurve, runs: Sequence[TracedRun], *, text_sd: float = 0.0
+    traces: Sequence[DraftTrace],
+    curve: CostCurve,
+    runs: Sequence[TracedRun],
+    *,
+    text_sd: float = 0.0,
+    disturbance: float = 0.0,
 ) -> Iterator[Forecast]:
     """Yield the forecast of every run: over all traces, then by category where there are several.
 
@@ -130,6 +135,8 @@ def forecasts(
         curve: of that pair; a run needs batches of one token more than it drafts.
         runs: of one program.
         text_sd: standard deviation of a prompt's log rate where runs may write another text than its trace.
+        disturbance: standard deviation of the log speed-up that other programs cause, see
+            ``stats.unequal_slowdown``.
 
     Raises:
         ValueError: a trace is too short, or the curve knows no such batch.
@@ -157,7 +164,9 @@ def forecasts(
         for run, exposures in zip(runs, walked, strict=True):
             alpha = _alpha(chosen, run) if run.drafting.method.drafts_with_model else None
             picked = [exposures[trace.prompt_id] for trace in chosen]
-            yield _join(picked, curve, alpha, run=run, category=category, text_sd=text_sd)
+            text_error = max(_text_error(picked, curve.times_s), text_sd / math.sqrt(len(picked)))
+            errors = (disturbance, text_error)
+            yield _join(picked, curve, alpha, run=run, category=category, drafting_errors=errors)
 
 
 def round_range(traces: Sequence[DraftTrace], forecast: Forecast) -> RoundRange | None:
@@ -187,9 +196,12 @@ def _join(
     *,
     run: TracedRun,
     category: str | None,
-    text_sd: float,
+    drafting_errors: Sequence[float],
 ) -> Forecast:
-    """Join prompts, each with the runs of one or more texts: a prompt counts as the mean of its texts."""
+    """Join prompts, each with the runs of one or more texts: a prompt counts as the mean of its texts.
+
+    ``drafting_errors`` are standard errors of the log rate of the drafting runs alone.
+    """
     runs, plain = ([pair[which] for pairs in prompts for pair in pairs] for which in (0, 1))
     weights = [1 / len(pairs) for pairs in prompts for _ in pairs]
     costs, errors = curve.times_s, np.array(curve.errors_s)
@@ -204,9 +216,10 @@ def _join(
     time = total(lambda run: float(run.paid @ costs))
     target_s = total(lambda run: float(run.paid @ costs), plain) / total(lambda run: run.tokens, plain)
     rates, plain_rates = rates_of(runs, costs), rates_of(plain, costs)
-    text_error = max(_text_error(prompts, costs), text_sd / math.sqrt(len(prompts)))
-    sensitive = np.append(sensitivity(runs, costs, errors, curve.shared_errors), text_error)
-    plain_sensitive = np.append(sensitivity(plain, costs, errors, curve.shared_errors), 0.0)
+    sensitive, plain_sensitive = (
+        np.append(sensitivity(of_runs, costs, errors, curve.shared_errors), own_errors)
+        for of_runs, own_errors in ((runs, drafting_errors), (plain, np.zeros(len(drafting_errors))))
+    )
     round_s = time / n_rounds
     return Forecast(
         run=run,

@@ -261,6 +261,8 @@ class Calibrated:
         untraced: how many of these are none of the traced ones, because near-ties fell otherwise.
         text_sd: standard deviation of the logarithm of tokens per round, in runs against traces.
         conditions: the machine's state meanwhile.
+        disturbance: standard deviation of log seconds that other programs caused, see
+            ``stats.unequal_slowdown``.
     """
 
     by_setup: Mapping[CostSetup, Calibration]
@@ -268,6 +270,7 @@ class Calibrated:
     untraced: int
     text_sd: float
     conditions: Conditions
+    disturbance: float
 
 
 def calibrate_costs(
@@ -329,7 +332,15 @@ def calibrate_costs(
         by_target.setdefault(frozenset(baselines), {})[setup] = calibration
     for calibrations in by_target.values():
         corrected |= _with_one_target(plan.traces.texts[0].target_trace, calibrations)
-    return _calibrated(plan, curves, runs, corrected, conditions)
+    n_texts, untraced, text_sd = _compare_texts(plan, curves, runs)
+    return Calibrated(
+        by_setup=corrected,
+        texts=n_texts,
+        untraced=untraced,
+        text_sd=text_sd,
+        conditions=conditions,
+        disturbance=disturbance,
+    )
 
 
 def _with_one_target(
@@ -357,14 +368,10 @@ def _disturbance(conditions: Conditions, arms: Iterable[RunSpec]) -> float:
     return stats.unequal_slowdown(conditions.others_cores or 0.0, machine.usable_cores(), threads)
 
 
-def _calibrated(
-    plan: CalibrationPlan,
-    curves: Curves,
-    runs: Mapping[RunSpec, Sequence[_TextRun]],
-    by_setup: Mapping[CostSetup, Calibration],
-    conditions: Conditions,
-) -> Calibrated:
-    """Compare the texts of the runs with the traced ones."""
+def _compare_texts(
+    plan: CalibrationPlan, curves: Curves, runs: Mapping[RunSpec, Sequence[_TextRun]]
+) -> tuple[int, int, float]:
+    """Compare the texts of the runs with the traced ones; return ``texts``, ``untraced`` and ``text_sd``."""
     texts = untraced = 0
     squares: list[float] = []
     for arm, arm_runs in runs.items():
@@ -388,13 +395,7 @@ def _calibrated(
             expected = fmean(math.log(run.tokens / run.counts.n_rounds) for run in exposures)
             written = (text_run.sample.decoded or 0) / text_run.sample.n_rounds
             squares.append(0.0 if is_traced else (math.log(written) - expected) ** 2 if written else 0.0)
-    return Calibrated(
-        by_setup=by_setup,
-        texts=texts,
-        untraced=untraced,
-        text_sd=math.sqrt(fmean(squares)) if squares else 0.0,
-        conditions=conditions,
-    )
+    return texts, untraced, math.sqrt(fmean(squares)) if squares else 0.0
 
 
 def _arms(setup: CostSetup, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:

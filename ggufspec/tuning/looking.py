@@ -140,7 +140,14 @@ def _forecast_traced(plan: Plan) -> Generator[Stage, None, TuningForecast]:
         _refuse_crowded(plan, calibrated)
     corrected = {place: calibration.curve for place, calibration in calibrated.by_setup.items()}
     traffic = plan.plan_traffic(traces.prompts)
-    forecasts = prospects.prospects(forecastable, traces, corrected, traffic, calibrated.text_sd)
+    forecasts = prospects.prospects(
+        forecastable,
+        traces,
+        corrected,
+        traffic,
+        text_sd=calibrated.text_sd,
+        disturbance=calibrated.disturbance,
+    )
     if plan.users is None and plan.alone.sampling.greedy:
         forecasts = prospects.with_round_ranges(forecasts, traces, most=_RANGED)
     known = {*forecastable, *left_out}

@@ -272,7 +272,9 @@ def prospects(
     traces: Traces,
     curves: Curves,
     traffic: Traffic | None = None,
+    *,
     text_sd: float = 0.0,
+    disturbance: float = 0.0,
 ) -> tuple[Prospect, ...]:
     """Forecast every configuration that drafts.
 
@@ -283,6 +285,7 @@ def prospects(
         traffic: what several users send; None for one request after another. With it, there are no forecasts
             by category, because requests of all categories share every step of the server.
         text_sd: see ``forecast.forecasts``.
+        disturbance: see ``forecast.forecasts``.
     """
     made: dict[RunSpec, Prospect] = {}
     for group in groups(arms).values():
@@ -290,7 +293,8 @@ def prospects(
         results: Iterator[forecast.Forecast]
         if traffic is None:
             walked = [traces.of(group[0], text) for text in traces.texts]
-            results = forecast.forecasts(walked, curve, [*map(traces.run, group)], text_sd=text_sd)
+            runs = [*map(traces.run, group)]
+            results = forecast.forecasts(walked, curve, runs, text_sd=text_sd, disturbance=disturbance)
         else:
             results = (served.forecast for served in serve_users(group, traces, curve, traffic))
         made |= {prospect.arm: prospect for prospect in assign(group, results)}

@@ -41,13 +41,14 @@ def _forecasts(
     sizes: tuple[int, ...] = GAMMAS,
     p_mins: tuple[float, ...] = (0.0,),
     text_sd: float = 0.0,
+    disturbance: float = 0.0,
     **asked: Any,
 ) -> list[Forecast]:
     """Forecast runs for as many tokens as the shortest trace allows at the largest γ."""
     spare = trace.needed(0, max(sizes), asked.get("program", Program.SERVER))
     asked.setdefault("n_predict", min(len(traced.tokens) for traced in traces) - spare)
     runs = [traced_run(n_max=size, p_min=p_min, **asked) for size in sizes for p_min in p_mins]
-    return list(forecast.forecasts(traces, curve, runs, text_sd=text_sd))
+    return list(forecast.forecasts(traces, curve, runs, text_sd=text_sd, disturbance=disturbance))
 
 
 def _one(traces: list[DraftTrace], curve: CostCurve, n_max: int, **more: Any) -> Forecast:
@@ -95,6 +96,15 @@ def test_a_prompt_with_two_texts_counts_as_their_mean_and_widens_the_intervals()
         assert _width(getattr(found, name)) > _width(spread)
     assert _one(sure, curve, 2).cost_errors[-1] == 0.0
     assert _one(sure, curve, 2, text_sd=0.2).cost_errors[-1] == pytest.approx(0.2 / 2**0.5)
+
+
+def test_what_other_programs_do_to_drafting_alone_is_an_error_of_the_speedup() -> None:
+    traces, curve = [trace_of("1011011111"), trace_of("1101111111", "q")], _curve((1.0, 1.2, 1.5))
+    quiet, busy = (_one(traces, curve, 2, disturbance=sd) for sd in (0.0, 0.2))
+    for name in ("cost_errors", "speedup_errors"):
+        before, after = (np.square(getattr(found, name)).sum() for found in (quiet, busy))
+        assert after - before == pytest.approx(0.2**2)
+    assert busy.target_tokens_per_s == quiet.target_tokens_per_s
 
 
 def _width(estimate: Estimate) -> float:
