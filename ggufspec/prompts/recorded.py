@@ -10,7 +10,6 @@ llama-server's log   with --verbose, where that logs the bodies (b9466 does; b11
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ _JSON = {".json", ".jsonl", ".ndjson"}
 _NEEDED = frozenset({"functions", "function_call", "images", "image_data", "audio", "logit_bias"})
 """Fields that would be missed, and that are not measured."""
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
+_LATEST_NS = 1e19  # after the year 2280; an integer of JSON may be too large for a float
 _EVENT = re.compile(
     r"^(?P<minutes>\d+)\.(?P<seconds>\d\d)\.(?P<ms>\d{3})\.(?P<us>\d{3}) [TIWED] .*?"
     r"(?:new task, id = (?P<posted>\d+)/|task (?P<launched>\d+) \| processing task"
@@ -246,7 +246,7 @@ def _time(value: object) -> float | None:
                 return None
         else:
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if not isinstance(value, int | float) or not 0 <= value < _LATEST_NS:
         return None
     return value / next((per_s for least, per_s in _UNITS if value >= least), 1.0)
 
