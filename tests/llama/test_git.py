@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from ggufspec.errors import SourceError
 from ggufspec.llama.source import git
 from ggufspec.llama.source.sources import Git, Source, Tree, choose_source, prepare_tree
 from ggufspec.steps import BuildProgress, finish
-from tests.support import fakes, shell
+from tests.support import fakes, loopback, shell
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
@@ -67,6 +66,9 @@ def served(repository: Path) -> Iterator[Served]:
     made = Served()
 
     class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words, directory=str(repository.parent))
+
         def do_GET(self) -> None:
             login = self.headers.get("Authorization")
             made.logins.append(login)
@@ -78,17 +80,9 @@ def served(repository: Path) -> Iterator[Served]:
             else:
                 super().do_GET()
 
-        def log_message(self, *words: object) -> None:
-            """Say nothing."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(repository.parent)))
-    made.url = f"127.0.0.1:{http.server_port}/repository/.git"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield made
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with loopback.serving(Handler) as url:
+        made.url = f"{url.removeprefix('http://')}/repository/.git"
+        yield made
 
 
 @pytest.fixture

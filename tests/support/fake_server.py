@@ -673,17 +673,10 @@ class _RunningHandler(_Handler):
 @contextmanager
 def serve(fake: FakeServer) -> Iterator[FakeServer]:
     """Let a server answer on loopback; its ``url`` says where."""
-    handler = type("Handler", (_RunningHandler,), {"fake": fake})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    from tests.support import loopback  # the program itself has no packages
+
+    with loopback.serving(_RunningHandler, fake=fake) as fake.url:
         yield fake
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def main() -> None:

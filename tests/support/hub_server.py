@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from tests.support.loopback import serving
 
 SIGNATURE = "X-Amz-Credential=KEYOFTHECLOUD&X-Amz-Signature=0123456789abcdef&Policy=cGxlYXNl"
 """What makes an address of the content host valid for whoever has it, and for a while."""
@@ -105,8 +107,7 @@ class Hub:
         self.bytes_served = 0
         self.rate: float | None = None
         self.lock = threading.Lock()
-        self._servers = [self._server("hub"), self._server("content")]
-        self.url, self.content_url = (f"http://127.0.0.1:{s.server_address[1]}" for s in self._servers)
+        self._servers = contextlib.ExitStack()
 
     def add(self, name: str, files: Mapping[str, bytes | Path], *, lfs: bool = True, **settings: Any) -> Repo:
         """Put files into a repository, which is made if it is not there."""
@@ -138,23 +139,16 @@ class Hub:
                     return fault
         return None
 
-    def _server(self, host: str) -> ThreadingHTTPServer:
-        handler = type("Handler", (Handler,), {"hub": self, "host": host})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        return server
-
     def __enter__(self) -> Self:
-        for server in self._servers:
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.url, self.content_url = (
+            self._servers.enter_context(serving(Handler, hub=self, host=host)) for host in ("hub", "content")
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
         for fault in self.faults:
             fault.release.set()
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
+        self._servers.close()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -165,9 +159,6 @@ class Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):  # clients may hang up whenever they like
             super().handle()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def _answer(self) -> None:
         posted = self._read_body()

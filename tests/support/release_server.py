@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from tests.support.loopback import serving
 
 
 @dataclass(kw_only=True)
@@ -58,9 +58,7 @@ class Releases:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, releases: Releases, *words: object) -> None:
-        self.releases = releases
-        super().__init__(*words)  # type: ignore[arg-type]
+    releases: Releases
 
     def do_GET(self) -> None:
         """Answer."""
@@ -75,22 +73,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @contextmanager
 def serve_releases(folder: Path) -> Iterator[Releases]:
     """Serve releases whose archives are kept in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     releases = Releases(folder=folder)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, releases))
-    releases.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(_Handler, releases=releases) as releases.url:
         yield releases
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
