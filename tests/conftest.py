@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from ggufspec import machine
 from ggufspec.domain import Conditions
-from tests.support import fakes, ordering
+from tests.support import fake_server, fakes, ordering
 
 pytest_plugins = ["tests.support.hub_client"]
 _HERE = Path(__file__).parent
@@ -71,6 +71,13 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     return folder
+
+
+@pytest.fixture
+def llama_server(llama: Path) -> Path:
+    """The same with a fake llama-server."""
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.options import RuntimeOptions
 from ggufspec.options.kinds import PassedOn
-from tests.support import fakes, scripted, shell, values
+from tests.support import scripted, shell, values
 from tests.support.fakes import recorded_install
 
 Q8, F16 = CacheTypes("q8_0", "q8_0"), CacheTypes("f16", "f16")
@@ -202,15 +202,14 @@ def test_memory_is_planned_with_both_types_and_the_batch() -> None:
     assert cached(planned("q8_0").target) < cached(alike.target)
 
 
-def test_a_bench_stores_and_shows_what_it_was_given(tmp_path: Path) -> None:
-    install = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    shell.done("bench", *QUICK, "--llama", str(install), "-fa", "off", "--name", "fa", "--", "--no-repack")
+def test_a_bench_stores_and_shows_what_it_was_given(llama: Path) -> None:
+    shell.done("bench", *QUICK, "-fa", "off", "--name", "fa", "--", "--no-repack")
     assert {spec.runtime for spec in results.load("fa").runs.specs} == {
         Runtime(flash_attn="off", args=("--no-repack",))
     }
     rows = json.loads(shell.here("show", "fa", "-o", "json").stdout)
     assert {row["settings"] for row in rows} == {"-fa off -- --no-repack"}
-    refused = shell.here("bench", *QUICK, "--llama", str(install), "--", "--seed", "3")
+    refused = shell.here("bench", *QUICK, "--", "--seed", "3")
     assert refused.returncode != 0
     assert "--seed cannot be passed to llama.cpp" in refused.stderr
 

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import hf_hub_download
 
 from ggufspec.modelfiles import hub as hub_module
-from tests.support import fake_nvml, fakes, hub_client, shell
+from tests.support import fake_nvml, hub_client, shell
 from tests.support.fake_nvml import FakeGpu
 from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import Hub
@@ -167,26 +167,21 @@ def test_what_is_named_too_vaguely_gets_the_choices(
 
 
 @pytest.mark.parametrize(
-    ("name", "file"),
+    ("words", "file"),
     [
         ("me/D-GGUF", "d-Q8_0.gguf"),
         ("me/T-GGUF:Q8_0", "t-Q8_0.gguf"),
         ("me/T-GGUF/t-Q8_0.gguf", "t-Q8_0.gguf"),
         ("demo:drafter", "drafter.gguf"),
+        ("--target me/T-GGUF", "t-Q4_K_M.gguf"),  # llama.cpp's default
     ],
 )
-def test_a_model_can_stand_where_a_pair_stands(hub: Hub, name: str, file: str) -> None:
-    code, out, _ = run("fetch", "-q", name)
+def test_a_model_can_stand_where_a_pair_stands(hub: Hub, words: str, file: str) -> None:
+    code, out, _ = run("fetch", "-q", *words.split())
     assert (code, Path(out.strip()).name) == (0, file)
 
 
-def test_llama_cpps_default_holds_where_a_target_is_named(hub: Hub) -> None:
-    code, out, _ = run("fetch", "-q", "--target", "me/T-GGUF")
-    assert (code, Path(out.strip()).name) == (0, "t-Q4_K_M.gguf")
-
-
-def test_a_pair_that_was_not_fetched_is_told_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+def test_a_pair_that_was_not_fetched_is_told_how(llama: Path) -> None:
     for command in ("bench", "sweep", "tune"):
         done = shell.here(command, "--pair", "llama-3-70b")
         assert (done.returncode, done.stdout) == (29, "")

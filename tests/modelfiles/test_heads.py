@@ -41,7 +41,7 @@ from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.compat import Head, heads, judging, read_head
 from ggufspec.options import BenchOptions
-from tests.support import fake_server, fakes, models, shell, values
+from tests.support import models, shell, values
 from tests.support.fakes import numbered_install
 
 # which build and program drafts by what
@@ -191,10 +191,6 @@ def test_permutations_are_one_chain() -> None:
     ],
 )
 def test_what_is_no_chain_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        Chain.parse(text)
-    with pytest.raises(GgufspecError, match=problem):
-        prepare_session(BenchOptions(pair="demo", method=text))
     done = shell.here("sweep", "--dry-run", "--pair", "demo", "--method", text)
     assert done.returncode == 2
     assert problem in " ".join(done.stderr.split())
@@ -422,10 +418,7 @@ def test_settings_of_n_grams_are_an_axis_of_methods_that_use_them() -> None:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(llama / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama))
+def files(tmp_path: Path, llama_server: Path) -> Path:
     written = {
         "target": models.llama(context=4096),
         "drafter": models.llama(n_layers=1, context=4096),
@@ -497,8 +490,6 @@ def test_layers_for_mtp_draft_where_they_are_asked_for(files: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "drafters", "options", "problem"),
     [
-        ("target", (), {"method": "draft-mtp"}, "target.gguf has no layers for MTP"),
-        ("target", (), {"method": "draft-eagle3"}, "draft-eagle3 needs a head, and no drafter is one"),
         ("target", ("drafter",), {"method": "draft-dflash"}, "drafter.gguf drafts by draft-model, not by"),
         ("target", ("eagle3",), {"method": "draft-model"}, "eagle3.gguf drafts by draft-eagle3, not by"),
         ("target", ("eagle3",), {"engine": "binary"}, "only with a draft model, not by draft-eagle3"),

@@ -17,7 +17,7 @@ from ggufspec.modelfiles import hub as modelhub
 from ggufspec.modelfiles.hub import choice
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.options import BenchOptions
-from tests.support import fake_server, fakes, models, shell
+from tests.support import fakes, models, shell
 from tests.support.hub_server import Hub
 from tests.support.shell import run
 
@@ -59,12 +59,6 @@ def served(loopback: Hub, tmp_path: Path) -> Hub:
     return loopback
 
 
-@pytest.fixture
-def llama(llama: Path) -> Path:
-    fake_server.program(llama / "llama-server")
-    return llama
-
-
 def _listed(names: str) -> list[RepoFile]:
     return [RepoFile(path=f"{name}.gguf", size_bytes=1, digest="0" * 40) for name in names.split()]
 
@@ -99,7 +93,7 @@ def test_a_repository_of_heads_alone_means_the_head() -> None:
         choice.choose_files(_listed("eagle3-t-Q8_0 dflash-t-Q8_0"), repo="me/H")
 
 
-def test_a_fetch_names_the_head_beside_a_target(served: Hub, llama: Path) -> None:
+def test_a_fetch_names_the_head_beside_a_target(served: Hub, llama_server: Path) -> None:
     err = shell.done("fetch", "--target", TARGET).stderr
     note = err.splitlines()[-1]
     advice, _, command = note.partition("; get it: ")
@@ -122,7 +116,7 @@ def test_a_dry_run_names_the_head_too(served: Hub) -> None:
     assert err.startswith("note: its repository has a head that may draft for it; get it: ggufspec fetch ")
 
 
-def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, llama: Path) -> None:
+def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, llama_server: Path) -> None:
     err = shell.done("fetch", "me/Model-3-8B-MTP-GGUF").stderr
     assert err.endswith("measure it: ggufspec bench --method draft-mtp\n")
     assert "no drafter" not in err
@@ -131,7 +125,7 @@ def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, llama: Path) 
     assert [str(arm.drafting.chain) for arm in arms if arm.drafting] == ["draft-mtp"]
 
 
-def test_a_drafter_can_be_a_repository_of_heads(served: Hub, llama: Path) -> None:
+def test_a_drafter_can_be_a_repository_of_heads(served: Hub, llama_server: Path) -> None:
     out = shell.done("check", "-m", TARGET, "-md", HEADS).stdout
     assert out.startswith("accepted (server of builds ")
     assert "eagle3" in out
@@ -233,7 +227,7 @@ def test_heads_of_a_cached_target_need_no_network(served: Hub) -> None:
     assert served.seen == []
 
 
-def test_auto_is_the_head_beside_the_target(served: Hub, llama: Path) -> None:
+def test_auto_is_the_head_beside_the_target(served: Hub, llama_server: Path) -> None:
     planned = ggufspec.plan(target=TARGET, draft_model="auto", vram="24G")
     assert planned.method == Chain(Method.DRAFT_EAGLE3)
     assert f"{planned.pair.draft.repo}/{planned.pair.draft.filename}" == SIDECAR
@@ -248,13 +242,13 @@ def test_auto_is_the_head_beside_the_target(served: Hub, llama: Path) -> None:
     assert served.seen == []
 
 
-def test_a_bench_drafts_with_a_head_beside_it_if_asked(served: Hub, llama: Path) -> None:
+def test_a_bench_drafts_with_a_head_beside_it_if_asked(served: Hub, llama_server: Path) -> None:
     run("fetch", "-q", "--target", TARGET, "-md", "auto")
     assert ggufspec.plan(target=TARGET, vram="24G").draft is None
     assert "eagle3" not in run(*DRY, "-m", TARGET)[1]
 
 
-def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, llama: Path) -> None:
+def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, llama_server: Path) -> None:
     target = models.write_model(tmp_path / "t-Q8_0.gguf", *models.llama(n_ff=4096))
     models.write_model(tmp_path / "dspark-wide.gguf", *models.dflash(n_embd=128, markov=True))
     models.write_model(tmp_path / "eagle3-t.gguf", *models.eagle3())
@@ -268,7 +262,7 @@ def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, llama: Path
     assert "eagle3-t.gguf" in out
 
 
-def test_auto_without_a_fitting_head_is_refused(served: Hub, tmp_path: Path, llama: Path) -> None:
+def test_auto_without_a_fitting_head_is_refused(served: Hub, tmp_path: Path, llama_server: Path) -> None:
     target = models.write_model(tmp_path / "t.gguf", *models.llama(n_ff=4096))
     code, _, err = run("bench", "-m", str(target), "-md", "auto")
     assert code == 7

@@ -30,7 +30,6 @@ from ggufspec.measure import prepare_session
 from ggufspec.modelfiles import hub
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import datasets
-from tests.support import fake_server, fakes
 from tests.support.hub_server import Hub
 from tests.support.shell import run
 
@@ -231,10 +230,7 @@ def test_a_file_that_is_not_what_the_hub_lists_is_refused(loopback: Hub) -> None
         prompts.suite("hf:me/broken")
 
 
-def test_hub_suites_are_measured(speed_bench: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+def test_hub_suites_are_measured(speed_bench: Hub, llama_server: Path, tmp_path: Path) -> None:
     asked = BenchOptions(
         engine="server", draft=3, n_predict=8, repeats=1, threads=1, suite=f"hf:{NAME}:qualitative"
     )

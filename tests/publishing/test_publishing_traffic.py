@@ -36,17 +36,6 @@ ADDRESS = "https://gpu7.example.org:8443/team-ocelot"
 KNOWN = prompts.suite(prompts.EMBEDDED).prompts[0]
 
 
-def _install(place: Path) -> Path:
-    folder = fakes.install(place / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    return folder
-
-
-@pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(_install(tmp_path)))
-
-
 @pytest.fixture
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     published.leave_out_pages(monkeypatch)
@@ -59,7 +48,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("data", "cache", "config"):
             patch.setenv(f"GGUFSPEC_{name.upper()}", str(folder / name))
-        patch.setenv("GGUFSPEC_LLAMA", str(_install(folder)))
+        fake_server.program(fakes.install(folder / "llama", **fakes.AT_ONCE) / "llama-server")
+        patch.setenv("GGUFSPEC_LLAMA", str(folder / "llama"))
         published.leave_out_pages(patch)
         return _publish(_measure_users(repeats=1), folder / "bundle", with_texts=True)
 
@@ -96,7 +86,7 @@ def _place_of(bundle: Published, role: Role) -> int:
     return [run.spec.role for run in bundle.runs].index(role)
 
 
-def test_users_are_published_without_their_texts(llama: None, tmp_path: Path) -> None:
+def test_users_are_published_without_their_texts(llama_server: Path, tmp_path: Path) -> None:
     bench = _measure_users()
     bundle = _publish(bench, tmp_path / "bundle")
     assert "Ocelot" not in _everything(bundle.folder)
@@ -121,7 +111,9 @@ def test_texts_of_users_are_published_on_demand_and_compared(bundle: Published) 
     assert bundle.finds("text_identical is")
 
 
-def test_built_in_prompts_of_users_are_published(llama: None, without_pages: None, tmp_path: Path) -> None:
+def test_built_in_prompts_of_users_are_published(
+    llama_server: Path, without_pages: None, tmp_path: Path
+) -> None:
     bench = _measure_users(prompt=(), suite=prompts.EMBEDDED, per_category=1, repeats=1)
     bundle = _publish(bench, tmp_path / "bundle")
     assert bundle.left_out == 0
@@ -209,7 +201,7 @@ def test_a_changed_record_is_found(
 
 
 def test_replayed_texts_stay_here_even_where_everybody_knows_them(
-    llama: None, without_pages: None, tmp_path: Path
+    llama_server: Path, without_pages: None, tmp_path: Path
 ) -> None:
     rows = [
         {"arrival_s": number / 20, "prompt": KNOWN.text if number else SECRET, "max_tokens": 9}

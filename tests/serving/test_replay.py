@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,7 @@ def test_requests_that_cannot_be_sent_again_are_left_out(tmp_path: Path, body: d
         ('{"prompt": "x"}\n', "requests.jsonl:1: the request has no time of arrival"),
         ('{"timestamp": true, "prompt": "x"}\n', "no time of arrival"),
         ('{"timestamp": "soon", "prompt": "x"}\n', "no time of arrival"),
+        (f'{{"timestamp": 1{"0" * 400}, "prompt": "x"}}\n', "no time of arrival"),  # too large for a float
         ("", "has no requests"),
         ("nothing of the kind\n", "has no requests"),
         (
@@ -147,8 +149,12 @@ def test_other_files_are_refused(tmp_path: Path, content: str, problem: str) -> 
     file.write_text(content)
     with pytest.raises(GgufspecError, match=problem):
         prompts.read_recording(file)
+
+
+@pytest.mark.parametrize("read", [prompts.read_recording, prompts.read_conversation])
+def test_files_that_are_not_there_are_refused(tmp_path: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(GgufspecError, match="cannot read"):
-        prompts.read_recording(tmp_path / "none")
+        read(tmp_path / "none.json")
 
 
 LOG = """\
@@ -234,8 +240,6 @@ def test_other_json_is_no_conversation(tmp_path: Path, content: str) -> None:
     file.write_text(content)
     with pytest.raises(GgufspecError, match=r"conversation|no messages"):
         prompts.read_conversation(file)
-    with pytest.raises(GgufspecError, match="cannot read"):
-        prompts.read_conversation(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
@@ -342,13 +346,7 @@ def test_more_slots_than_requests_still_have_a_window(tmp_path: Path) -> None:
     assert run.sample.status is Status.OK, run.error
 
 
-@pytest.fixture
-def llama(llama: Path) -> Path:
-    fake_server.program(llama / "llama-server")
-    return llama
-
-
-def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None:
+def test_our_own_server_gets_recorded_texts(llama_server: Path, tmp_path: Path) -> None:
     rows = [
         {"arrival_s": number / 20, "prompt": f"Recorded {number}", "max_tokens": 9} for number in range(8)
     ]
@@ -360,18 +358,20 @@ def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None
     for run in runs:
         assert run.sample.status is Status.OK, run.error
         assert len(run.sample.traffic.requests) == 8
-    asked_for = [body for body in fake_server.requests(llama) if str(body["prompt"]).startswith("Recorded ")]
-    assert {body["n_predict"] for body in asked_for} == {9}
+    bodies = fake_server.requests(llama_server)
+    assert {body["n_predict"] for body in bodies if str(body["prompt"]).startswith("Recorded ")} == {9}
 
 
-def test_a_replay_needs_the_server_and_chats_its_template(llama: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("llama_server")
+def test_a_replay_needs_the_server_and_chats_its_template(tmp_path: Path) -> None:
     asked = BenchOptions(engine="server", replay=_write(tmp_path, *_rows(3)))
     with pytest.raises(GgufspecError, match="has no chat template"):
         prepare_session(asked)
     with pytest.raises(GgufspecError, match="neither several users"):
-        prepare_session(BenchOptions(replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"})))
+        prepare_session(asked.replace(engine=None))
 
 
+@pytest.mark.usefixtures("llama_server")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -379,7 +379,7 @@ def test_a_replay_needs_the_server_and_chats_its_template(llama: Path, tmp_path:
         *(("chat", True), ("system", "x"), ("rate", 2.0), ("depth", 10)),
     ],
 )
-def test_what_a_recording_decides_is_refused(llama: Path, tmp_path: Path, field: str, value: Any) -> None:
+def test_what_a_recording_decides_is_refused(tmp_path: Path, field: str, value: Any) -> None:
     asked = BenchOptions(engine="server", replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"}))
     with pytest.raises(GgufspecError, match=f"recorded requests decide --{field.replace('_', '-')}"):
         prepare_session(asked.replace(**{field: value}))

@@ -158,28 +158,22 @@ def test_a_key_in_the_clear_is_recognised() -> None:
 # What servers count
 
 
-def test_counters_are_read_by_name() -> None:
-    assert server.read_counters(VLLM) == ServerCounters(
-        rounds=100, drafted=300, accepted=150, accepted_at=(80, 50, 20), generated=260
-    )
-    assert server.read_counters(VLLM.replace("_total", "")) == server.read_counters(VLLM)
-    assert server.read_counters(SGLANG) == ServerCounters(rounds=100, generated=260, requests=10)
+DRAFTED = ServerCounters(rounds=100, drafted=300, accepted=150, accepted_at=(80, 50, 20), generated=260)
+COUNTERS = {
+    **dict.fromkeys((VLLM, VLLM.replace("_total", "")), DRAFTED),
+    SGLANG: ServerCounters(rounds=100, generated=260, requests=10),
+    **{
+        f"{name}_total 70\n": ServerCounters(generated=70)
+        for name in ("vllm:generation_tokens", "sglang:generation_tokens", "llamacpp:tokens_predicted")
+    },
+    **dict.fromkeys(("", "process_open_fds 9.0", "vllm:num_requests_running 1.0", "{}{}{ 3")),
+    **dict.fromkeys(("sglang:spec_accept_length 2.8", "vllm:generation_tokens_total 1e999")),
+}
 
 
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        *("", "process_open_fds 9.0", "vllm:num_requests_running 1.0", "sglang:spec_accept_length 2.8"),
-        *("{}{}{ 3", "vllm:generation_tokens_total 1e999"),
-    ],
-)
-def test_other_metrics_say_nothing(metrics: str) -> None:
-    assert server.read_counters(metrics) is None
-
-
-def test_servers_that_do_not_draft_count_tokens() -> None:
-    for name in ("vllm:generation_tokens", "sglang:generation_tokens", "llamacpp:tokens_predicted"):
-        assert server.read_counters(f"{name}_total 70\n") == ServerCounters(generated=70)
+@pytest.mark.parametrize(("metrics", "counters"), COUNTERS.items())
+def test_counters_are_read_by_name(metrics: str, counters: ServerCounters | None) -> None:
+    assert server.read_counters(metrics) == counters
 
 
 def _spec(endpoint: Endpoint, *, chat: bool = False, system: str | None = None) -> RunSpec:
@@ -200,8 +194,8 @@ EARLIER = ServerCounters(rounds=10, drafted=30, accepted=10, accepted_at=(5, 3, 
 @pytest.mark.parametrize(
     ("before", "after", "counts", "accepted_at"),
     [
-        (EARLIER, server.read_counters(VLLM), (90, 270, 140, 235), (75, 47, 18)),
-        (ZERO, server.read_counters(SGLANG), (100, 300, 150, 260), None),  # it counts rounds and tokens
+        (EARLIER, DRAFTED, (90, 270, 140, 235), (75, 47, 18)),
+        (ZERO, COUNTERS[SGLANG], (100, 300, 150, 260), None),  # it counts rounds and tokens
         (None, None, (None, None, None, 0), None),
         (ServerCounters(rounds=1), None, (None, None, None, 0), None),
         (ServerCounters(rounds=9), ServerCounters(rounds=1), (None, None, None, 0), None),  # started anew
@@ -352,32 +346,34 @@ def test_other_servers_are_taken_as_they_are(servers: ExitStack) -> None:
     assert endpoint.summary == f"{MODEL} on an unknown server at {fake.url}"
 
 
-def test_one_of_several_models_must_be_named(servers: ExitStack) -> None:
-    fake = _start(servers, FakeServer(models=("a", "b")))
-    with pytest.raises(GgufspecError, match="several models: a, b") as caught:
-        server.describe_server(fake.url, None)
-    assert "--served-model" in (caught.value.hint or "")
-    assert server.describe_server(fake.url, None, model="b").model == "b"
-    with pytest.raises(GgufspecError, match="no model 'c'"):
-        server.describe_server(fake.url, None, model="c")
+TWO = FakeServer(models=("a", "b"))
 
 
-def test_a_server_of_something_else_is_refused(servers: ExitStack) -> None:
-    for answer in ("not json", "[]", '{"data": []}', '{"data": [{"name": "x"}]}'):
-        fake = _start(servers, FakeServer(answers={"/v1/models": answer}))
-        with pytest.raises(GgufspecError, match="lists no models at /v1/models"):
-            server.describe_server(fake.url, None)
+@pytest.mark.parametrize(
+    ("fake", "model", "key", "refused", "hint"),
+    [
+        (TWO, None, None, "several models: a, b", "--served-model"),
+        (TWO, "c", None, "no model 'c'", ""),
+        *((FakeServer(key=KEY), None, key, "without a valid key", "--api-key-file") for key in (None, "no")),
+        *(
+            (FakeServer(answers={"/v1/models": answer}), None, None, "lists no models at /v1/models", "")
+            for answer in ("not json", "[]", '{"data": []}', '{"data": [{"name": "x"}]}')
+        ),
+    ],
+)
+def test_what_is_no_server_of_the_model_is_refused(
+    servers: ExitStack, fake: FakeServer, model: str | None, key: str | None, refused: str, hint: str
+) -> None:
+    with pytest.raises(GgufspecError, match=refused) as caught:
+        server.describe_server(_start(servers, fake).url, key, model=model)
+    assert hint in (caught.value.hint or "")
+
+
+def test_servers_are_asked_for_a_model_with_a_key(servers: ExitStack) -> None:
+    fake = _start(servers, FakeServer(models=("a", "b"), key=KEY))
+    assert server.describe_server(fake.url, KEY, model="b").model == "b"
     with pytest.raises(NetworkError, match=r"no server answers at http://127\.0\.0\.1:1:"):
         server.describe_server("http://127.0.0.1:1", None)
-
-
-def test_a_key_is_asked_for(servers: ExitStack) -> None:
-    fake = _start(servers, FakeServer(key=KEY))
-    for wrong in (None, "other"):
-        with pytest.raises(GgufspecError, match="without a valid key") as caught:
-            server.describe_server(fake.url, wrong)
-        assert "--api-key-file" in (caught.value.hint or "")
-    assert server.describe_server(fake.url, KEY).model == MODEL
 
 
 def test_redirects_are_refused_and_the_key_goes_nowhere_else(servers: ExitStack) -> None:
