@@ -40,7 +40,7 @@ from ggufspec.engines.library.messages import LibraryRecord, ModelLoad, RoundRec
 from ggufspec.engines.library.model import Logits
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
-from tests.support import shell, values
+from tests.support import scripted, shell, values
 
 PLAIN = LibraryRecord(
     n_draft=None,
@@ -76,9 +76,7 @@ def install(tmp_path: Path) -> Install:
     folder = tmp_path / "llama"
     folder.mkdir()
     (folder / "libllama.so").write_bytes(b"no library")
-    return Install(
-        root=folder, origin="test", programs={}, version=None, build_number=None, commit=None, backend="cpu"
-    )
+    return replace(scripted.INSTALL, root=folder, version=None)
 
 
 def _engine(install: Install, script: str, *, timeout_s: float = 20.0) -> InprocessEngine:

@@ -27,6 +27,7 @@ from ggufspec.engines.library.llama_h import (
 )
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Install
+from tests.support import scripted
 from tests.support.libraries import CONTEXT, MODEL, Field, compile_source, fields_of, library_source
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -132,9 +133,7 @@ def test_a_larger_struct_is_found_although_every_known_field_agrees(tmp_path: Pa
 def install(tmp_path: Path) -> Install:
     """An install of an unknown llama.cpp, with something that is called a library beside its programs."""
     (tmp_path / "libllama.so").write_bytes(b"no library")
-    return Install(
-        root=tmp_path, origin="test", programs={}, version=None, build_number=None, commit=None, backend="cpu"
-    )
+    return replace(scripted.INSTALL, root=tmp_path, version=None)
 
 
 def test_a_library_of_an_unknown_llama_is_refused_by_the_first_field(install: Install) -> None:

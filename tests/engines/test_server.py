@@ -9,7 +9,6 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -396,13 +395,6 @@ def test_each_run_keeps_its_own_part_of_the_servers_log(folder: Path, tmp_path: 
     first, second = ((tmp_path / f"{name}.err").read_text() for name in "01")
     assert first.count("loading model") == first.count("total time") == 1
     assert (second.count("loading model"), second.count("total time")) == (0, 1)
-
-
-def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path) -> None:
-    with suppress(KeyboardInterrupt), _engine(folder) as engine:
-        engine.measure(values.spec(), folder / "log")
-        raise KeyboardInterrupt
-    assert _alive(folder) == [False]
 
 
 def test_after_an_interrupt_nothing_goes_on_computing(folder: Path, tmp_path: Path) -> None:

@@ -38,26 +38,6 @@ def test_the_longest_block_is_measured_first() -> None:
     assert schedule.is_done
 
 
-def test_a_machine_measures_one_block_at_a_time_whatever_its_nodes() -> None:
-    schedule = same(node(0, machine="host"), node(1, machine="host"), expected=[1.0, 1.0, 1.0])
-    assert len(schedule.assign()) == 1
-    schedule.join(node(2, machine="other"), [1.0, 1.0, 1.0])
-    assert [job.node for job in schedule.assign()] == ["n2"]
-
-
-def test_the_block_of_a_lost_node_moves_to_another_machine() -> None:
-    schedule = same(node(0))
-    assert schedule.assign()
-    schedule.join(node(1), [1.0])
-    assert not schedule.assign()
-    schedule.lose("n0", "gone")
-    assert [(job.node, job.block) for job in schedule.assign()] == [("n1", 0)]
-    schedule.finish("n1")
-    assert [(end.block, end.ending, end.machine) for end in schedule.endings] == [
-        (0, AttemptEnding.MEASURED, "m1")
-    ]
-
-
 def test_the_second_node_of_a_machine_takes_over_from_a_lost_one() -> None:
     schedule = same(node(0, machine="host"), node(1, machine="host"))
     (job,) = schedule.assign()
@@ -85,21 +65,6 @@ def test_a_machine_that_ends_no_block_does_not_take_them_all() -> None:
     assert schedule.is_done
     assert Counter(end.ending for end in schedule.endings) == {AttemptEnding.MEASURED: 20}
     assert "m0" in schedule.refused
-
-
-def test_machines_of_other_hardware_take_no_part_in_a_sweep_over_equal_ones() -> None:
-    schedule = same()
-    assert not schedule.join(node(0, hardware="other"), [1.0])
-    assert schedule.join(node(1), [1.0])
-
-
-def test_each_machine_measures_every_block() -> None:
-    stays = [Stay(node=node(0)), Stay(node=node(1, hardware="other"), from_s=2.0)]
-    simulation = simulate(Schedule(where=Where.EACH), stays, lambda _: [1.0, 1.0, 1.0])
-    assert Counter((job.machine, job.block) for job in simulation.measured) == Counter(
-        (machine, block) for machine in ("m0", "m1") for block in range(3)
-    )
-    assert simulation.makespan_s == pytest.approx(5.0)
 
 
 def test_blocks_for_which_no_machine_is_left_are_reported() -> None:

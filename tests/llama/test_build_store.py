@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ggufspec import digests, paths
-from ggufspec.errors import BuildError
 from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built, Skipped
 from tests.support.builds import make_build
@@ -189,31 +188,3 @@ def test_a_lock_is_held_by_one() -> None:
         assert (first, second, other) == (True, False, True)
     with store.try_lock("a") as again:
         assert again
-
-
-def test_what_a_dead_build_left_is_swept_and_a_living_one_is_kept() -> None:
-    dead = store.workplace("dead")
-    dead.mkdir(parents=True)
-    (dead / "object.o").touch()
-    with store.try_lock("alive"):
-        (store.workplace("alive") / "object.o").touch()
-        store.sweep()
-        assert not dead.exists()
-        assert (store.workplace("alive") / "object.o").exists()
-
-
-def test_delete_does_not_follow_links(tmp_path: Path) -> None:
-    built = make_build("a")
-    outside = tmp_path / "outside"
-    built.path.rename(outside)
-    built.path.symlink_to(outside)
-    with pytest.raises(BuildError, match="not a build of ggufspec"):
-        store.delete(store.place("a"))
-    assert (outside / "bin" / "llama-server").exists()
-
-
-def test_delete_leaves_a_build_in_progress_alone() -> None:
-    built = make_build("a")
-    with store.try_lock("a"), pytest.raises(BuildError, match="being built"):
-        store.delete(store.place("a"))
-    assert store.find_build("a") == built

@@ -145,6 +145,7 @@ def test_only_prompts_too_long_for_a_command_line_need_a_file() -> None:
 
 
 Q8 = "--cache-type-k q8_0 --cache-type-v q8_0"
+CACHE_TYPES = "it has f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
 Q8_DRAFTER = "--cache-type-k-draft q8_0 --cache-type-v-draft q8_0"
 Q8_DRAFTER_TODAY = "--spec-draft-type-k q8_0 --spec-draft-type-v q8_0"
 KV_ERAS = {
@@ -187,18 +188,18 @@ def test_a_whole_cache_leaves_flash_attention_as_it_is(build: str, words: str) -
     assert _words_with(argv, "cache-type") == "--cache-type-k f16 --cache-type-v f16"
 
 
-def test_a_build_without_flash_attention_cannot_quantise_its_cache() -> None:
-    spec = values.with_caches(values.spec(path=Path("T")), "q8_0")
-    with pytest.raises(GgufspecError, match="main cannot quantise its cache"):
-        commands.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN)
-
-
-@pytest.mark.parametrize("build", ["0.3.16", "0.3.36"])
-def test_a_type_that_a_cache_cannot_have_is_an_error_that_lists_them(build: str) -> None:
-    spec = values.with_caches(values.spec(path=Path("T")), "q6_k")
-    with pytest.raises(GgufspecError, match="has no cache of type q6_k") as caught:
+@pytest.mark.parametrize(
+    ("build", "caches", "why", "way_out"),
+    [
+        ("0.2.63", "q8_0", "main cannot quantise its cache", ""),  # it has no flash attention
+        *((build, "q6_k", "has no cache of type q6_k", CACHE_TYPES) for build in ("0.3.16", "0.3.36")),
+    ],
+)
+def test_a_cache_that_a_build_cannot_have_is_refused(build: str, caches: str, why: str, way_out: str) -> None:
+    spec = values.with_caches(values.spec(path=Path("T")), caches)
+    with pytest.raises(GgufspecError, match=why) as caught:
         commands.argv(spec, recorded_install(build), program=Program.PLAIN)
-    assert caught.value.hint == "it has f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
+    assert way_out in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.2", "0.3.16", "0.3.36"])
@@ -249,24 +250,20 @@ def test_flags_that_methods_once_shared_are_said_once() -> None:
     assert " --spec-type ngram-mod --draft-max 64 --draft-min 48 --spec-ngram-size-n 24 " in mod
 
 
-@pytest.mark.parametrize("build", ["0.2.63", "0.3.16", "0.3.20"])
-def test_a_program_that_does_not_list_a_method_is_refused_with_a_way_out(build: str) -> None:
-    program = Program.PLAIN if build == "0.2.63" else Program.SIMPLE
-    with pytest.raises(GgufspecError, match="cannot draft by ngram-mod") as caught:
-        commands.argv(_lookup(Method.NGRAM_MOD, 16), recorded_install(build), program=program)
-    assert "`ggufspec build`" in str(caught.value.hint)
-
-
-def test_the_tree_program_lists_the_methods_and_knows_none() -> None:
-    with pytest.raises(GgufspecError, match="drafts only with a draft model, not by ngram-simple") as caught:
-        commands.argv(_lookup(Method.NGRAM_SIMPLE, 16), recorded_install("0.3.36"), program=Program.TREE)
-    assert "--engine server" in str(caught.value.hint)
-
-
 @pytest.mark.parametrize(
-    ("method", "n_max", "own"), [(Method.NGRAM_SIMPLE, 11, 48), (Method.NGRAM_CACHE, 9, 8)], ids=str
+    ("build", "program", "method", "n_max", "why", "way_out"),
+    [
+        ("0.2.63", Program.PLAIN, Method.NGRAM_MOD, 16, "cannot draft by ngram-mod", "`ggufspec build`"),
+        ("0.3.20", Program.SIMPLE, Method.NGRAM_MOD, 16, "cannot draft by ngram-mod", "`ggufspec build`"),
+        # it lists the methods, and knows none
+        ("0.3.36", Program.TREE, Method.NGRAM_SIMPLE, 16, "only with a draft model, not", "--engine server"),
+        ("0.3.36", Program.SIMPLE, Method.NGRAM_SIMPLE, 11, "drafts nothing with at most", "--draft 48"),
+        ("0.3.36", Program.SIMPLE, Method.NGRAM_CACHE, 9, "drafts nothing with at most", "--draft 8"),
+    ],
 )
-def test_a_draft_size_at_which_nothing_is_drafted_is_refused(method: Method, n_max: int, own: int) -> None:
-    with pytest.raises(GgufspecError, match="drafts nothing with at most") as caught:
-        commands.argv(_lookup(method, n_max), recorded_install("0.3.36"), program=Program.SIMPLE)
-    assert f"--draft {own}" in str(caught.value.hint)
+def test_what_a_program_cannot_draft_by_is_refused_with_a_way_out(
+    build: str, program: Program, method: Method, n_max: int, why: str, way_out: str
+) -> None:
+    with pytest.raises(GgufspecError, match=why) as caught:
+        commands.argv(_lookup(method, n_max), recorded_install(build), program=program)
+    assert way_out in str(caught.value.hint)

@@ -181,23 +181,6 @@ def test_the_parts_of_a_window_fit_into_it_and_are_printed(log: Path) -> None:
         assert values["draft_s"] in [pytest.approx(evaluated(block)[1] / 1000) for block in blocks]
 
 
-@pytest.mark.parametrize(
-    ("case", "builds", "parts"),
-    [
-        ("tree", ("0.2.63", "0.2.90", "0.3.2", "0.3.16"), ["verify_s"]),
-        ("tree", ("0.3.20", "0.3.36"), []),  # timers that miss the first verification
-        ("simple", ("0.3.16", "0.3.20", "0.3.36"), ["draft_s"]),
-        ("server-traced", ("0.3.36",), ["draft_s"]),
-    ],
-)
-def test_every_kind_of_log_that_tells_parts_is_here(
-    case: str, builds: tuple[str, ...], parts: list[str]
-) -> None:
-    for build in builds:
-        values = expected(LOGS[0].parents[1] / build / f"{case}.log")
-        assert [part for part in ("draft_s", "verify_s") if values[part]] == parts, build
-
-
 def test_every_era_has_its_logs() -> None:
     """Of builds that print the same in all lines that are read, only the last has its log here."""
     assert len(BUILDS) >= 8

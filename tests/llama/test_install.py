@@ -75,32 +75,23 @@ def test_gpus_are_read_from_the_device_list(tmp_path: Path) -> None:
     assert (found.devices, found.backend, found.gpu) == (("CUDA0: NVIDIA H200",), "cuda", True)
 
 
-def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {name: fakes.install(tmp_path / name) for name in ("named", "variable", "path")}
-    monkeypatch.setenv("PATH", f"{places['path']}:/usr/bin:/bin")
-    assert install.find_install().origin == "PATH"
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
-    assert install.find_install().root == places["variable"].resolve()
-    assert install.find_install(places["named"]).root == places["named"].resolve()
-    assert [found.origin for found in install.survey_installs()[0]] == ["GGUFSPEC_LLAMA", "PATH"]
-
-
-def test_the_settings_name_the_install(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {name: fakes.install(tmp_path / name) for name in ("file", "variable", "path")}
+def test_order_of_places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {name: fakes.install(tmp_path / name) for name in ("named", "variable", "file", "path")}
+    config, where = home / "config.toml", f"{home / 'config.toml'}:1"
     monkeypatch.setenv("PATH", f"{places['path']}:/usr/bin:/bin")
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(home))
-    (home / "config.toml").write_text(f'llama = "{places["file"]}"\n')
-    where = f"{home / 'config.toml'}:1"
+    config.write_text("no toml")
+    assert [found.origin for found in install.survey_installs()[0]] == ["PATH"]
+    config.write_text('llama = "/nonexistent"\n')
+    with pytest.raises(NoInstallError, match=rf"{where} names /nonexistent"):
+        install.find_install()
+    config.write_text(f'llama = "{places["file"]}"\n')
     assert (install.find_install().root, install.find_install().origin) == (places["file"].resolve(), where)
     assert [found.origin for found in install.survey_installs()[0]] == [where, "PATH"]
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
     assert install.find_install().root == places["variable"].resolve()
-    monkeypatch.delenv("GGUFSPEC_LLAMA")
-    (home / "config.toml").write_text('llama = "/nonexistent"\n')
-    with pytest.raises(NoInstallError, match=rf"{where} names /nonexistent"):
-        install.find_install()
-    (home / "config.toml").write_text("no toml")
-    assert [found.origin for found in install.survey_installs()[0]] == ["PATH"]
+    assert [found.origin for found in install.survey_installs()[0]] == ["GGUFSPEC_LLAMA", "PATH"]
+    assert install.find_install(places["named"]).root == places["named"].resolve()
 
 
 def test_nothing_anywhere_is_one_clear_line() -> None:

@@ -55,14 +55,6 @@ def test_a_paste_is_read_as_a_person_reads_it(case: Path) -> None:
         }
 
 
-def test_the_pastes_are_many_and_of_many_threads_and_eras() -> None:
-    sources = [json.loads(case.read_text())["source"] for case in CASES]
-    threads = {source.split(",")[0] for source in sources if "#" in source.split(",")[0]}
-    assert len(CASES) >= 30
-    assert len(threads) >= 10
-    assert all(any(era in source for source in sources) for era in ("2023", "2024", "2025", "2026"))
-
-
 # Recorded logs, decorated in every way that pasting and quoting know, give the figures of the bare logs
 
 

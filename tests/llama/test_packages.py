@@ -7,20 +7,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ggufspec import engines
 from ggufspec.doctor import FindingStatus, programs
-from ggufspec.domain import Program
 from ggufspec.engines.library import selftest
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
 from ggufspec.machine import Gpu
 from ggufspec.measure import prepare_session
-from ggufspec.options import BenchOptions, TuneOptions
+from ggufspec.options import BenchOptions
 from ggufspec.report.text.provenance import table
-from ggufspec.tuning import prepare_tuning
 from tests.support import fakes
 from tests.support.libraries import CONTEXT, compile_source, library_source
 from tests.support.packages import DEVICES, compile_library, write_package
@@ -152,35 +151,23 @@ def test_a_package_with_the_library_of_an_unknown_llama_is_refused(site: Path, t
         engines.check_library(installs.find_install())
 
 
-def test_a_bench_measures_in_process_and_says_why(package: Install) -> None:
-    assert selftest.check_library(package).folder == package.library
-    session = prepare_session(BenchOptions(pair="demo"))
-    assert session.engine.name == "inprocess"
-    assert session.notes[0] == (
-        f"engine: inprocess, because the llama.cpp in {package.root} has no llama-completion; "
-        "it drafts only with a draft model, and serves one request after another"
-    )
+ALONE = "it is a library alone; `ggufspec build` makes a complete one"
 
 
-@pytest.mark.parametrize("name", ["binary", "server"])
-def test_an_engine_that_is_named_is_never_replaced(package: Install, name: str) -> None:
-    with pytest.raises(NoInstallError, match=r"has no llama-") as caught:
-        prepare_session(BenchOptions(pair="demo", engine=name))
-    assert caught.value.hint == "it is a library alone; `ggufspec build` makes a complete one"
-
-
-def test_what_a_library_cannot_draft_by_is_said(package: Install) -> None:
-    with pytest.raises(
-        GgufspecError, match="the engine inprocess drafts only with a draft model, not by ngram-mod"
-    ) as caught:
-        prepare_session(BenchOptions(pair="demo", method="ngram-mod", draft=8))
-    assert caught.value.hint == "`ggufspec build` makes a llama.cpp with programs that can"
-
-
-def test_a_tuning_measures_in_process_where_there_are_no_programs(package: Install) -> None:
-    plan = prepare_tuning(TuneOptions(pair="demo"))
-    assert plan.session.engine.name == "inprocess"
-    assert plan.session.notes[0].startswith(
-        f"engine: inprocess, because the llama.cpp in {package.root} has no programs"
-    )
-    assert Program.SERVER not in plan.session.install.programs
+@pytest.mark.parametrize(
+    ("asked", "why", "way_out"),
+    [
+        *(({"engine": name}, "has no llama-", ALONE) for name in ("binary", "server")),
+        (
+            {"method": "ngram-mod", "draft": 8},
+            "the engine inprocess drafts only with a draft model, not by ngram-mod",
+            "`ggufspec build` makes a llama.cpp with programs that can",
+        ),
+    ],
+)
+def test_what_a_library_alone_cannot_do_is_refused(
+    package: Install, asked: dict[str, Any], why: str, way_out: str
+) -> None:
+    with pytest.raises(GgufspecError, match=why) as caught:
+        prepare_session(BenchOptions(pair="demo", **asked))
+    assert caught.value.hint == way_out

@@ -135,22 +135,11 @@ def test_no_secret_reaches_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_may_change_a_build_is_told_from_the_rest() -> None:
-    shaping = dict.fromkeys(
-        (
-            *(
-                "CC",
-                "CXX",
-                "CFLAGS",
-                "CXXFLAGS",
-                "LDFLAGS",
-                "CMAKE_PREFIX_PATH",
-                "CMAKE_BUILD_PARALLEL_LEVEL",
-            ),
-            *("GGML_NATIVE", "LLAMA_CUDA", "CUDAARCHS", "CUDA_PATH", "NVCC_CCBIN", "LD_LIBRARY_PATH"),
-            *("SOURCE_DATE_EPOCH", "CPATH", "MAKEFLAGS"),
-        ),
-        "/a value",
-    )
+    names = """
+        CC CXX CFLAGS CXXFLAGS LDFLAGS CMAKE_PREFIX_PATH CMAKE_BUILD_PARALLEL_LEVEL GGML_NATIVE LLAMA_CUDA
+        CUDAARCHS CUDA_PATH NVCC_CCBIN LD_LIBRARY_PATH SOURCE_DATE_EPOCH CPATH MAKEFLAGS
+    """
+    shaping = dict.fromkeys(names.split(), "/a value")
     rest = dict.fromkeys(("PATH", "HOME", "CMAKE_TOKEN", "LANG", "CCX", "NIX_SSL_CERT_FILE"), "/x")
     assert toolchain.shaping(shaping | rest) == shaping
 

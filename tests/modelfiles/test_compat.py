@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install.installs import Executable, Install
+from ggufspec.llama.install.installs import Executable
 from ggufspec.llama.install.options import ListedFlags
 from ggufspec.modelfiles.compat.judging import RULES, CompatOutcome, check_pair, refusal, rule_for, rule_of
 from ggufspec.modelfiles.compat.vocabularies import effective
 from ggufspec.modelfiles.gguf import ModelCard
-from tests.support import models
+from tests.support import models, scripted
 
 ACCEPTED, TRANSLATED, REFUSED = CompatOutcome.ACCEPTED, CompatOutcome.TRANSLATED, CompatOutcome.REFUSED
 TREE, SIMPLE, SERVER = Program.TREE, Program.SIMPLE, Program.SERVER
@@ -159,15 +160,8 @@ def test_absent_keys_have_llama_cpps_defaults(
 
 @pytest.mark.parametrize("build", [2697, 6170, None])
 def test_an_installs_rule_is_that_of_its_build(build: int | None) -> None:
-    install = Install(
-        root=Path(),
-        origin="test",
-        programs={TREE: Executable(path=Path("llama-speculative"), options=ListedFlags())},
-        version=None,
-        build_number=build,
-        commit=None,
-        backend=None,
-    )
+    tree = Executable(path=Path("llama-speculative"), options=ListedFlags())
+    install = replace(scripted.INSTALL, programs={TREE: tree}, build_number=build)
     assert rule_of(install, TREE) == rule_for(TREE, build)
     with pytest.raises(NoInstallError):
         rule_of(install, SIMPLE)

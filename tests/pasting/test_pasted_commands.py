@@ -130,29 +130,10 @@ def test_variables_that_name_programs_or_libraries_are_never_set(name: str) -> N
 
 
 _WORDS = (
-    "llama-server",
-    "main",
-    "docker run",
-    "-m a.gguf",
-    "--api-key",
-    "-fa",
-    "-ngl",
-    "-1",
-    "--",
-    "=",
-    "-v",
+    *("llama-server", "main", "docker run", "-m a.gguf", "--api-key", "-fa", "-ngl", "-1", "--", "=", "-v"),
 )
 _SHELL = (
-    "$X",
-    "${A[@]}",
-    "${",
-    "A=(",
-    "&&",
-    "\\\n",
-    "cd ~\n",
-    "sh -c '",
-    "~nobody",
-    "a:b",
+    *("$X", "${A[@]}", "${", "A=(", "&&", "\\\n", "cd ~\n", "sh -c '", "~nobody", "a:b"),
     *"'\"`$(){}#;|>&%\0\t\n ",
 )
 _FILES = (

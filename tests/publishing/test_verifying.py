@@ -286,17 +286,8 @@ def test_a_server_whose_load_has_no_log_is_named(make: Callable[[str], Published
 LINK = zipfile.ZipInfo("b/verify.txt")
 LINK.external_attr = (stat.S_IFLNK | 0o777) << 16
 ODD_NAMES = (
-    *(
-        "../evil",
-        "/etc/evil",
-        "a/../../evil",
-        "a//b",
-        "C:\\evil",
-        "..\\evil",
-        "a/\x1b[31m",
-        ".hidden",
-        "a/ b",
-    ),
+    *("../evil", "/etc/evil", "a/../../evil", "a//b", "C:\\evil", "..\\evil"),
+    *("a/\x1b[31m", ".hidden", "a/ b"),
 )
 
 

@@ -45,7 +45,8 @@ def test_a_bench_needs_no_build(package: Path) -> None:
     done = shell.ggufspec(*words)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(
-        f"engine: inprocess, because the llama.cpp in {package} has no llama-completion"
+        f"engine: inprocess, because the llama.cpp in {package} has no llama-completion; "
+        "it drafts only with a draft model, and serves one request after another\n"
     )
     bench = results.load("wheel")
     assert (bench.meta.engine, bench.meta.build.path) == ("inprocess", str(package))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.support import packages
 
 RELEASE, CUBLAS = "13.0", "13.1.0.3"
 
@@ -52,14 +52,8 @@ def files(name: str, version: str, inside: Mapping[str, str], metadata: str = ""
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/licenses/License.txt": f"the licence of {name}",
     }
-    rows = (f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in found.items())
-    return found | {f"{info}/RECORD": "".join((*rows, f"{info}/RECORD,,\n"))}
-
-
-def _digest(text: str) -> str:
-    """The SHA-256 of a file as RECORD writes it."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    contents = {path: text.encode() for path, text in found.items()}
+    return found | {f"{info}/RECORD": packages.make_record(contents, info)}
 
 
 def version_of(name: str) -> str:

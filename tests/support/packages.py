@@ -53,9 +53,14 @@ def write_package(site: Path, libraries: Mapping[str, bytes], *, version: str = 
     for name, content in files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
-    record = "".join(f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files.items())
-    (site / info / "RECORD").write_text(f"{record}{info}/RECORD,,\n")
+    (site / info / "RECORD").write_text(make_record(files, info))
     return package
+
+
+def make_record(files: Mapping[str, bytes], info: str) -> str:
+    """Return the RECORD of these files of a package, whose metadata is in the folder ``info``."""
+    rows = (f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files.items())
+    return "".join((*rows, f"{info}/RECORD,,\n"))
 
 
 def _digest(content: bytes) -> str:
