@@ -84,14 +84,19 @@ def load(
         raise GgufspecError(f"cannot read {noun or path}: {error.strerror}", hint) from error
 
 
-def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
+def read_text(path: Path, *, most_bytes: int = MOST_BYTES, streams: bool = False) -> str:
     """Return a UTF-8 file as text.
+
+    Args:
+        path: of the file.
+        most_bytes: as for ``read``.
+        streams: as for ``read``.
 
     Raises:
         OSError: as for ``read``, or it is not UTF-8; ``strerror`` says which.
     """
     try:
-        return read(path, most_bytes=most_bytes).decode("utf-8-sig")
+        return read(path, most_bytes=most_bytes, streams=streams).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnsuitableFileError("it is not UTF-8 text", path) from error
 

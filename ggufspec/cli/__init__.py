@@ -170,6 +170,8 @@ def main() -> NoReturn:
 def _main() -> int:
     """Run the command line, and return the exit code."""
     sys.excepthook = _print_traceback
+    if sys.stdin is None:  # it was closed: the next file that is opened would be taken for it
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115  # until the end of the command
     if isinstance(sys.stdout, io.TextIOWrapper):  # the terminal's encoding may lack characters of a path
         sys.stdout.reconfigure(errors="backslashreplace")
     level = verbosity.Verbosity()

@@ -13,7 +13,7 @@ from ggufspec import api, options
 from ggufspec.choices import ServerFormat
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, emit, emit_page
-from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.cli.entry.terminal import Terminal, read_standard_input
 from ggufspec.errors import InconclusiveError
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def chat(asked: options.TalkOptions) -> None:
         )
     from ggufspec.console import talk as talks
 
-    prompt = _read_prompt() if asked.once == "-" else asked.once
+    prompt = read_standard_input().rstrip("\n") if asked.once == "-" else asked.once
     with closing(talks.begin(measure.with_fetched(asked, Terminal()))) as talk:
         try:
             if prompt is None:
@@ -247,10 +247,3 @@ def chat(asked: options.TalkOptions) -> None:
                 views.show(talk, prompt, talk.facts(), as_json=asked.output == "json")
         except Failure as failure:
             raise failure_error(failure.status, failure.reason) from failure
-
-
-def _read_prompt() -> str:
-    """Return the text on standard input, without the line ends after it."""
-    from ggufspec import prompts
-
-    return prompts.decode(sys.stdin.buffer.read(), "standard input").rstrip("\n")

@@ -226,6 +226,16 @@ def is_known(flag: str) -> bool:
     return flag in named or any(flag in table for table in (FIELDS, _LEFT_OUT, GONE))
 
 
+def with_hyphens(word: str) -> str:
+    """Return a word whose dashes a word processor or a forum changed as the flag that it was."""
+    match = _DASHES.match(word)
+    if match is None or word.isascii():
+        return word
+    name = word[match.end() :]
+    spelled = (f"{hyphens}{name}" for hyphens in ("--", "-"))
+    return next((flag for flag in spelled if is_known(flag.partition("=")[0])), word)
+
+
 def why_left_out(flag: str) -> str | None:
     """Return why a measurement does not need a flag; None for others."""
     return _LEFT_OUT.get(flag)
@@ -248,5 +258,6 @@ def read_thinking(value: str) -> str | None:
     return None if match is None else "on" if match[1] == "true" else "off"
 
 
+_DASHES = re.compile("[-\u2010\u2011\u2013\u2014\u2212]+")
 _YES = frozenset({"1", "true", "on", "enabled", ""})
 _NO = frozenset({"0", "false", "off", "disabled"})

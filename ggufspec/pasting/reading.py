@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ggufspec import paths, userfiles
+from ggufspec import paths, units, userfiles
 from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions, kinds
@@ -136,6 +137,7 @@ class _WordReader:
         self.files: dict[str, str] = {}  # of -hff, by the flag
         self.on_hub: dict[str, str] = {}
         self.stages: list[DraftingStage] = []
+        self.without_method = False  # --spec-type none
         self.today: list[
             tuple[tuple[str, ...], bool]
         ] = []  # words of each flag, and whether it is of drafting
@@ -170,7 +172,10 @@ class _WordReader:
                 self._take_field(flag, text)
             self.unread.extend(unread_keys(self.stages))
         if n_stray:
-            self.notes.append(f"not read: {n_stray} words of the command that belong to no option")
+            belongs = "belongs" if n_stray == 1 else "belong"
+            self.notes.append(
+                f"not read: {units.counted(n_stray, 'word')} of the command that {belongs} to no option"
+            )
 
     def finish(self) -> PastedCommand:
         """Return the options, after all flags are known."""
@@ -198,7 +203,7 @@ class _WordReader:
             program=self._name,
             values=self.values,
             engine=_ENGINES.get(self.program) if self._drafts or self.program is Program.SERVER else None,
-            folder=None if path is None else str(path.parent),
+            folder=None if path is None or shell.UNKNOWN in str(path.parent) else str(path.parent),
             variables=variables,
             notes=tuple(self.notes),
             to_change=tuple(self.to_change),
@@ -212,7 +217,7 @@ class _WordReader:
     @property
     def _program_today(self) -> str:
         """The program as it is started today; of an image, what that runs."""
-        name = self.command.program.name
+        name = self.command.program.name.replace(shell.UNKNOWN, "")
         return name if self._name.removesuffix(".exe") in PROGRAMS else _PROGRAMS_TODAY[self.program]
 
     def _spell_today(self, flag: str, value: str | None) -> Iterator[str]:
@@ -377,9 +382,11 @@ class _WordReader:
             if number > _MOST_DRAFT:
                 self.notes.append(f"translated: {flag} {value} is {_MOST_DRAFT}, the most that is measured")
                 return str(_MOST_DRAFT)
-        if name == "method" and value == "none":
-            self.values.pop("method", None)
-            return None
+        if name == "method":
+            self.without_method = value == "none"
+            if self.without_method:
+                self.values.pop("method", None)
+                return None
         if name == "tensor_split":
             return value.replace("/", ",")
         if name == "prompt" and "--no-escape" not in self.command.words:
@@ -411,6 +418,8 @@ class _WordReader:
                 f"translated: -np {slots} is {slots} users at once, who share the context; --parallel 1 "
                 "measures one"
             )
+        if self.without_method:
+            self.values.pop("draft_model", None)
         if "draft_model" in self.values and "method" not in self.values:
             if self.program in {Program.SERVER, Program.SIMPLE}:
                 text = (
@@ -436,7 +445,8 @@ class _WordReader:
         if kept:
             self.notes.append(f"variables: {', '.join(f'{name}={value}' for name, value in kept.items())}")
         if others and len(others) <= _MOST_NAMED:
-            self.notes.append(f"left out: the variables {', '.join(others)}, whose values are not kept")
+            noun, values = ("variable", "value is") if len(others) == 1 else ("variables", "values are")
+            self.notes.append(f"left out: the {noun} {', '.join(others)}, whose {values} not kept")
         elif others:
             self.notes.append(f"left out: {len(others)} variables, whose values are not kept")
         return kept
@@ -500,14 +510,16 @@ def read_text(path: Path) -> str:
         GgufspecError: it cannot be read.
     """
     try:
-        return userfiles.read_text(path)
+        return userfiles.read_text(path, streams=True)
     except OSError as error:
         raise GgufspecError(
             f"{paths.shown(path)} cannot be read: {error.strerror}", "check the path"
         ) from error
 
 
-def choose_command(text: str, folder: Path | None, name: str | None, *, source: str) -> FoundCommand:
+def choose_command(
+    text: str, folder: Path | None, name: str | None, *, source: str, asked: str | None = None
+) -> FoundCommand:
     """Return the command of a text; of several the one with a name.
 
     Args:
@@ -515,22 +527,29 @@ def choose_command(text: str, folder: Path | None, name: str | None, *, source: 
         folder: of its file.
         name: of the command; None where the text has one.
         source: what the text is called in messages.
+        asked: what --from names the text by; None in Python.
 
     Raises:
         GgufspecError: there is none, or more than one.
     """
-    commands = find_commands(text, folder)
-    if name is not None:
-        commands = tuple(command for command in commands if command.name == name)
+    found = find_commands(text, folder)
+    commands = found if name is None else tuple(command for command in found if command.name == name)
+    if found and not commands:
+        raise GgufspecError(
+            f"{source} has no command of llama.cpp named {name}",
+            f"it has {', '.join(command.name for command in found)}",
+        )
     if not commands:
         raise GgufspecError(
-            f"{source} has no command of llama.cpp" + (f" named {name}" if name else ""),
-            "its programs are llama-server, llama-cli, llama-completion and llama-speculative",
+            f"{source} has no command of llama.cpp",
+            "commands of llama-server, llama-cli, llama-completion and llama-speculative are read",
         )
     if len(commands) > 1:
         names = ", ".join(command.name for command in commands)
+        first = commands[0].name
         raise GgufspecError(
             f"{source} has {len(commands)} commands of llama.cpp: {names}",
-            f"choose one: --from {source}#{commands[0].name}, or in Python name={commands[0].name!r}",
+            "choose one: "
+            + (f"name={first!r}" if asked is None else f"--from {shlex.quote(f'{asked}#{first}')}"),
         )
     return commands[0]

@@ -20,9 +20,17 @@ def unknown(what: str) -> str:
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_DEFAULT = re.compile(r"([A-Za-z_]\w*)(?::?[-=])(.*)", re.DOTALL)
+_REFERENCE = re.compile(r"(?:env:)?([A-Za-z_]\w*)", re.IGNORECASE)  # env: in PowerShell
+_POWERSHELL = re.compile(r"\$(env:)?([A-Za-z_]\w*)[ \t]*=[ \t]*", re.IGNORECASE)
+_SPLATTED = re.compile(r"@([A-Za-z_]\w*)")  # in PowerShell: an array as the words of a command
+_DEFAULT = re.compile(r"([A-Za-z_]\w*|\d)(?::?[-=])(.*)", re.DOTALL)
+_ARRAY_BEGINS = re.compile(r"@?\(")  # the former in PowerShell
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\[[@*]\]")
-_CONTINUED = re.compile(r"(?:[\\^`])[ \t]*\n")  # of POSIX shells, of cmd and of PowerShell
+# of POSIX shells, of cmd and of PowerShell; a terminal begins the next line with > or >>
+_CONTINUED = re.compile(r"(?:[\\^`])[ \t]*\n(?:>{1,2}[ \t]+(?=-))?")
+_BLANKS = {ord(blank): " " for blank in "\u00a0\u2007\u2009\u202f"}  # as web pages write them
+_BLANKS |= {ord(invisible): "" for invisible in "\u200b\u2060\ufeff"}
+_CURLY = {"\u201c": "\u201d", "\u2018": "\u2019"}  # quotes as word processors write them
 _WINDOWS = re.compile(
     r"(?:^|[\s\"'=])[A-Za-z]:\\|(?:^|\s)\.\\\w|\.exe\b|^\s*@echo off", re.MULTILINE | re.IGNORECASE
 )
@@ -59,7 +67,8 @@ def read_commands(text: str, variables: Mapping[str, str] | None = None) -> Iter
     A command that only sets variables changes those of the following ones; ``cd`` changes the folder of the
     following ones. Nothing is run: what a shell would have to compute becomes ``UNKNOWN``.
     """
-    text = _INLINE.sub(r"\1", _FENCE.sub("", text[:_MOST].replace("\r\n", "\n")))
+    text = text[:_MOST].replace("\r\n", "\n").translate(_BLANKS)
+    text = _INLINE.sub(r"\1", _FENCE.sub("", text))
     is_windows = _WINDOWS.search(text) is not None
     text = _PROMPT.sub("", _CONTINUED.sub(" ", _expand_batch(text) if is_windows else text))
     reader = _ShellReader(text, dict(variables or {}), literal_backslashes=is_windows)
@@ -145,21 +154,30 @@ class _ShellReader:
             elif not command.words and (match := _ASSIGNMENT.match(self.text, self.place)):
                 self.place = match.end()
                 self._assign(command, match[1], adds=bool(match[2]))
+            elif not command.words and (match := _POWERSHELL.match(self.text, self.place)):
+                self.place = match.end()
+                self._assign(command, match[2], adds=False)
+                if match[1]:
+                    self.exported.add(match[2])
+            elif (match := _SPLATTED.match(self.text, self.place)) and match[1] in self.arrays:
+                self.place = match.end()
+                command.words += self.arrays[match[1]]
             else:
                 command.words += self._read_word()
         return command
 
     def _assign(self, command: Words, name: str, *, adds: bool) -> None:
-        if self.text[self.place : self.place + 1] == "(":
-            self.place += 1
+        if opening := _ARRAY_BEGINS.match(self.text, self.place):
+            self.place = opening.end()
+            between = " \t\n," if opening[0] == "@(" else " \t\n"
             words: list[str] = list(self.arrays.get(name, ())) if adds else []
             while self.place < len(self.text) and self.text[self.place] != ")":
-                if self.text[self.place] in " \t\n":
+                if self.text[self.place] in between:
                     self.place += 1
                 elif self.text[self.place] == "#":
                     self._skip_line()
                 else:
-                    words += self._read_word(stops=" \t\n)")
+                    words += self._read_word(stops=f"{between})")
             self.place += 1
             self.arrays[name] = words
             return
@@ -185,6 +203,9 @@ class _ShellReader:
             elif character == '"':
                 self.place += 1
                 whole = not self._read_quoted(parts)
+            elif character in _CURLY and (end := self.text.find(_CURLY[character], self.place + 1)) > 0:
+                parts[-1] += self.text[self.place + 1 : end]
+                self.place, whole = end + 1, True
             elif character == "\\" and not self._literal_backslashes:
                 parts[-1] += self.text[self.place + 1 : self.place + 2]
                 self.place += 2
@@ -228,9 +249,9 @@ class _ShellReader:
             return ["." if computed.strip() == "pwd" else unknown(computed)]
         if following == "{":
             return self._named(self._balanced("{", "}"))
-        if match := _NAME.match(self.text, self.place):
+        if match := _REFERENCE.match(self.text, self.place):
             self.place = match.end()
-            return self._named(match[0])
+            return self._named(match[1])
         if following and following in "@*#?$!0123456789":
             self.place += 1
             return [] if following in "@*" else [unknown(f"${following}")]

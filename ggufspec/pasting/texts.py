@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ggufspec.choices import Program
 from ggufspec.pasting import shell
-from ggufspec.pasting.flags import flag_of_key, words_of_setting
+from ggufspec.pasting.flags import flag_of_key, with_hyphens, words_of_setting
 
 PROGRAMS: Mapping[str, Program] = MappingProxyType(
     {
@@ -105,6 +105,9 @@ _MACRO = re.compile(r"\$\{([\w.-]+)\}")
 _SPECIFIER = re.compile(r"%(.)")
 _MOST_MACROS = 10  # one in another
 _SHELLS = frozenset({"sh", "bash", "zsh", "ash", "dash"})
+_CARRIERS = frozenset({"ssh", "su", "runuser", "tmux"})
+"""Programs that give one of their words to a shell."""
+_SPAN = re.compile(r"`([^`\n]+)`")  # of Markdown, in a sentence
 _MODELS = frozenset({"-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url"})
 _MODEL_VARIABLES = frozenset({"LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL_URL"})
 
@@ -172,6 +175,9 @@ def _find(text: str, folder: Path | None) -> Iterator[FoundCommand]:
     if not commands and _VARIABLE_LINE.search(text):
         yield from _of_variables(text)
         return
+    if not commands:
+        spans = "\n".join(_SPAN.findall(text))
+        commands = [command for words in shell.read_commands(spans) for command in _of_words("", words)]
     for place, command in enumerate(commands):
         yield replace(command, name=str(place + 1))
 
@@ -195,7 +201,7 @@ def _of_words(
     yield FoundCommand(
         name=name,
         program=program,
-        words=tuple(words[program.first_option :]),
+        words=tuple(map(with_hyphens, words[program.first_option :])),
         variables={**command.variables, **variables},
         folder=command.folder,
         mounts={**(mounts or {}), **mounted},
@@ -203,12 +209,14 @@ def _of_words(
 
 
 def _inner_shell(words: Sequence[str]) -> str | None:
-    """Return the text that a shell among the words is given with -c, or cmd with /c or /k."""
+    """Return the text that a shell among the words is given: by -c, by cmd's /c or /k, or by ssh."""
     for place, word in enumerate(words[:-2]):
         if word.rpartition("/")[2] in _SHELLS and re.fullmatch(r"-[a-z]*c", words[place + 1]):
             return words[place + 2]
         if word.lower() in {"cmd", "cmd.exe"} and words[place + 1].lower() in {"/c", "/k"}:
             return " ".join(words[place + 2 :])
+    if find_program(words) is None and not _CARRIERS.isdisjoint(word.rpartition("/")[2] for word in words):
+        return next((word for word in words if find_program(word.split()) is not None), None)
     return None
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,6 +116,40 @@ def test_a_text_that_cannot_be_measured_says_why(text: str, message: str, tmp_pa
     assert done.returncode == 1
     assert message in done.stderr
     assert "hint: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell_words", "message"),
+    [
+        ("why --from - <&-", "standard input has no command of llama.cpp"),
+        ("parse - <&-", "the text contains no output of llama.cpp"),
+        ("chat <&-", "a chat needs a terminal"),
+        ("chat --once - <&-", "error: "),
+        ("bench --dry-run -f /dev/stdin <&-", "the text is empty"),
+        ("why --from - <latin-1", "cannot read standard input: not UTF-8 text"),
+        ("why --from - <two", "hint: choose one: --from '-#1'"),
+        ("why --from two", "hint: choose one: --from 'two#1'"),
+        ("why --from two#3", "two has no command of llama.cpp named 3"),
+        ("why --from -#2 <two", "missing-2.gguf"),
+    ],
+)
+def test_a_standard_input_that_is_closed_or_no_command_is_said(
+    shell_words: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "latin-1").write_bytes("llama-server -m caf\xe9.gguf\n".encode("latin-1"))
+    (tmp_path / "two").write_text("llama-server -m missing-1.gguf\nllama-server -m missing-2.gguf\n")
+    program = shlex.join([sys.executable, "-m", "ggufspec"])
+    done = subprocess.run(
+        ["sh", "-c", f"{program} {shell_words}"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode not in {0, 120}
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr
 
 
 def test_words_after_the_dashes_that_are_no_program_are_refused() -> None:

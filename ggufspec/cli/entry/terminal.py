@@ -112,6 +112,17 @@ class Terminal(Sink):
         return words_of_process()
 
 
+def read_standard_input() -> str:
+    """Return the text on standard input, at most as much as is read of a file.
+
+    Raises:
+        GgufspecError: it is not UTF-8.
+    """
+    from ggufspec import prompts, userfiles  # `--help` starts faster without them
+
+    return prompts.decode(sys.stdin.buffer.read(userfiles.MOST_BYTES), "standard input")
+
+
 def words_of_process() -> tuple[str, ...]:
     """Return this program's command line as text, without a token; bytes that are not UTF-8 are replaced.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ import click
 
 from ggufspec import pasting, paths
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.entry.terminal import READ_AS
+from ggufspec.cli.entry.terminal import READ_AS, read_standard_input
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.pasting import FoundCommand, PastedCommand
@@ -99,12 +98,14 @@ def _find(asked: BenchOptions | TuneOptions) -> FoundCommand | None:
     source = asked.from_text
     if source.partition("#")[0] == _STANDARD_INPUT:
         name = source.partition("#")[2] or None
-        return pasting.choose_command(sys.stdin.read(), None, name, source="standard input")
+        text = read_standard_input()
+        return pasting.choose_command(text, None, name, source="standard input", asked=_STANDARD_INPUT)
     path, name = paths.expanded(source, "text"), None
     if not path.exists() and "#" in source:
-        place, _, name = source.rpartition("#")
-        path = paths.expanded(place, "text")
-    return pasting.choose_command(pasting.read_text(path), path.absolute().parent, name, source=source)
+        source, _, name = source.rpartition("#")
+        path = paths.expanded(source, "text")
+    text = pasting.read_text(path)
+    return pasting.choose_command(text, path.absolute().parent, name, source=source, asked=source)
 
 
 def _values(pasted: PastedCommand, asked: BenchOptions | TuneOptions, typed: set[str]) -> dict[str, Any]:
