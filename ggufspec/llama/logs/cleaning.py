@@ -52,10 +52,16 @@ _KNOWN = (
     r'|\{"\w+":)'
 )
 _CLEAN = re.compile(_KNOWN)
+_ISO_TIME = r"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_SHORT_TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?"
+_HOST = r" +(?:[\w.-]{1,64} +)?"
 _PREFIX = (  # what other programs write before a line
-    r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-    # a journal: time, host, program[process]
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d +(?:[\w.-]{1,64} +)?[\w.-]{1,64}:?(?:\[\d{1,8}\])?:"
+    # journals: time, host, program[process]
+    rf"{_ISO_TIME}{_HOST}[\w.-]{{1,64}}\[\d{{1,8}}\]:"
+    rf"|{_SHORT_TIME}(?! +{_KNOWN}){_HOST}[\w.-]{{1,64}}:?(?:\[\d{{1,8}}\])?:"
+    rf"|{_ISO_TIME}(?: (?:stdout|stderr) [FP](?= ))?"  # the latter of containers of Kubernetes
+    rf"|{_SHORT_TIME}(?= )"
+    r"|[\w./-]{1,200}\.(?:log|txt|out):(?=\d)"  # grep -H
     r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     # loggers of other programs, and chats
     r"|(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR)(?::[\w.]{1,40}:|(?= +(?!\[)))"
