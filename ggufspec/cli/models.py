@@ -50,7 +50,10 @@ def models(asked: ModelsOptions) -> None:
         )
         return
     if not found.models:
-        echo("no models are here: `ggufspec fetch` downloads a pair, `ggufspec demo` has one", err=True)
+        echo(
+            "no models were found: `ggufspec fetch` downloads a pair, and `ggufspec demo` needs none",
+            err=True,
+        )
         return
     echo(overview.model_list(found.models, found.pairs))
     open_pairs = [pair for pair in found.pairs if pair.bench is None]

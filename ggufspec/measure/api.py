@@ -180,7 +180,9 @@ def check_machine(session: Session, sink: Sink) -> None:
         machine.usable_cores(), threads=session.suite.threads, busy_cores=busy_cores
     )
     if crowded in found and crowded not in session.doubts:
-        sink.say(f"processor: {measurement_warnings.ADVICE[crowded]}")
+        sink.say(
+            "processor: other programs leave fewer cores free than --threads takes: stop them, or lower it"
+        )
     elif measurement_warnings.MeasurementWarning.BUSY_MACHINE in found:
         sink.say("processor: other programs use it now: stop them for narrower intervals")
 

@@ -109,6 +109,8 @@ class SuiteName(Word):
 
     def parse(self, text: str) -> str:
         """Return the name of a built-in suite, or one that begins as those of datasets do."""
+        if text not in self.words and re.search(r"[./]", text) and not text.startswith(ON_HUB):
+            raise ValueError(f"{text!r} is not a built-in suite; --prompt-file reads one from a file.")
         return text if text.startswith(ON_HUB) else super().parse(text)
 
 
@@ -587,7 +589,8 @@ class Axis(Joined):
             raise ValueError(f"{text!r} is not a number, a list or a range; examples: {examples}") from None
         if not self._least <= first <= last <= self._most:
             raise ValueError(
-                f"{text!r} is out of range: {self.name} are from {self._least:g} to {self._most:g}, "
+                f"{text!r} is out of range: {self.name} are from {exact_decimal(self._least)} to "
+                f"{exact_decimal(self._most)}, "
                 "and a range starts with its lower end"
             )
         multiplies = bool(match and match["operator"] == "*")

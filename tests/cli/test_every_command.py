@@ -354,6 +354,15 @@ def test_a_folder_is_not_a_model_and_its_models_are_named(tmp_path: Path) -> Non
         6,
         f"error: {tmp_path} is a folder with 0 models\nhint: name a .gguf file\n",
     )
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for words in (
+        ("suggest", "pipe.gguf"),
+        ("plan", "-m", "pipe.gguf"),
+        ("check", "demo:target", "pipe.gguf"),
+    ):
+        done = shell.here(*words[:-1], str(tmp_path / words[-1]))
+        assert done.stderr.startswith(f"error: {tmp_path / 'pipe.gguf'} is not a regular file\n")
+    (tmp_path / "pipe.gguf").unlink()
     parts = ("one-00001-of-00002.gguf", "one-00002-of-00002.gguf", "part-00001-of-00000.gguf")
     for name in (*parts, "two.gguf", "mmproj-two.gguf"):
         (tmp_path / name).touch()

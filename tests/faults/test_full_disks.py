@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,16 @@ def test_a_full_disk_behind_a_stream_is_one_line_and_its_code(words: tuple[str, 
     assert hint.startswith("hint: ")
     assert not notes
     assert shell.redirected(*words, stderr=FULL).returncode in {0, 12}
+
+
+@pytest.mark.parametrize("stream", [">/dev/full", ">&-"])
+def test_output_without_a_buffer_is_named_where_it_cannot_be_written(stream: str) -> None:
+    """Containers set PYTHONUNBUFFERED, with which each line is written at once."""
+    words = shlex.join([sys.executable, "-m", "ggufspec", "check", "demo"])
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(["sh", "-c", f"{words} {stream}"], env=env, capture_output=True, text=True)
+    assert done.returncode == (12 if "full" in stream else 1)
+    assert done.stderr.startswith("error: cannot write to standard output: ")
 
 
 # Temporary folders: errors name the folder and what sets it, and what a killed process left is removed

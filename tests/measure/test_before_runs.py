@@ -155,6 +155,12 @@ def test_what_other_programs_do_before_the_first_run_is_said_and_not_stored(
     monkeypatch.setattr(machine, "busy_cores", lambda watch: 1.0)
     done = shell.here(*QUICK)
     assert "processor: " in done.stderr
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "busy_cores", lambda watch: 3.0)
+    advice = ADVICE[MeasurementWarning.THREADS_ABOVE_FREE_CORES]
+    said = " ".join(shell.here(*QUICK, "-t", "2").stderr.split())
+    assert "processor: other programs leave fewer cores free than --threads takes" in said
+    assert advice not in said.partition("warning ")[0]  # the warning of a run says it
     assert MeasurementWarning.BUSY_MACHINE.value not in results.load().meta.doubts
 
 

@@ -277,7 +277,8 @@ class _UnknownOption(click.NoSuchOption):
         if self._meant:
             message += f" Did you mean {' or '.join(self._meant)}?"
         if self._elsewhere:
-            message += f" `ggufspec bench` has it, as {self._elsewhere}."
+            spelled = "" if self._elsewhere == self.option_name else f", as {self._elsewhere}"
+            message += f" `ggufspec bench` has it{spelled}."
         if self._passed_on:
             message += f" If it is an option of llama.cpp, add it after --: -- {self.option_name}"
         return message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,7 +85,8 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
         err: print to standard error.
         nl: print a newline after it.
     """
-    click.echo(harmless(str(message)), err=err, nl=nl)
+    with nullcontext() if err else written():  # at once, where PYTHONUNBUFFERED is set
+        click.echo(harmless(str(message)), err=err, nl=nl)
 
 
 def echo_sentence(text: str) -> None:

@@ -35,7 +35,8 @@ class FieldType(click.ParamType[Any]):
         try:
             return self._kind.parse(value) if isinstance(value, str) else value
         except ValueError as error:
-            self.fail(f"{error} {self._elsewhere}" if self._elsewhere else str(error), param, ctx)
+            said = str(error)
+            self.fail(f"{said.rstrip('.')}. {self._elsewhere}" if self._elsewhere else said, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -163,7 +163,7 @@ def _header(source: HeaderSource, name: str) -> Header:
         for pattern, file_kind, hint in _IMPOSTORS:
             if pattern.match(start):
                 raise ModelFileError(f"{name} is {file_kind}, not a GGUF", hint)
-        raise ModelFileError(f"{name} is not a GGUF", "llama.cpp needs models in GGUF format.")
+        raise ModelFileError(f"{name} is not a GGUF", "llama.cpp needs models in GGUF format")
     return read_header(source, name)
 
 

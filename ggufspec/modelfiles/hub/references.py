@@ -87,7 +87,8 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
         return _repository(text, text)
     if text in pairs:
         raise BadReferenceError(
-            f"{text!r} is a pair, not one model", f"write {text}:target or {text}:drafter, or --pair {text}"
+            f"{text!r} is a pair, not one model",
+            f"write {text}:target or {text}:drafter; where a command has --pair, --pair {text} names both",
         )
     if text.endswith(".gguf"):
         return Reference(text=text, path=path)

@@ -194,5 +194,6 @@ def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:
     if path is None:
         raise NotCachedError(f"{model.reference} is not on this machine", hint)
     if not path.is_file():
-        raise ModelFileError(f"there is no file {path}", "check the path, or fetch the pair again")
+        problem = f"{path} is not a regular file" if path.exists() else f"there is no file {path}"
+        raise ModelFileError(problem, "check the path, or fetch the pair again")
     return model if model.path is not None else replace(model, path=path, size_bytes=path.stat().st_size)

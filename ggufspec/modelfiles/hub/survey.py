@@ -237,6 +237,8 @@ def _local(reference: Reference) -> ModelFile:
         raise errors.ModelFileError(
             f"{path} is a folder with {counted(len(fitting), 'model')}{of_quant}", hint
         )
+    if path is not None and path.exists() and not path.is_file():
+        raise errors.ModelFileError(f"{path} is not a regular file", "name a .gguf file")
     if path is None or not path.is_file():
         close = paths.beside(path) if path else None
         hint = f"did you mean {close}?" if close else "check the path"
