@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from ggufspec.domain import ModelFile, Program  # noqa: E402
 from ggufspec.modelfiles import hub  # noqa: E402
 from ggufspec.modelfiles.compat import judging  # noqa: E402
-from ggufspec.modelfiles.hub.pieces import CONNECTIONS  # noqa: E402
+from ggufspec.modelfiles.hub.transfer import CONNECTIONS  # noqa: E402
 from tests.support.hub_client import environment, gguf  # noqa: E402
 from tests.support.hub_server import Hub  # noqa: E402
 

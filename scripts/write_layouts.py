@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ggufspec.engines.library.header import declared, read_header
-from ggufspec.engines.library.llama_h import LAYOUTS
+from ggufspec.engines.library.llama_h import LAYOUTS, declared, read_header
 
 SOURCES = {"model": "src/llama-model.cpp", "context": "src/llama-context.cpp"}
 NUMBERS = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         program_for,
     )
     from ggufspec.engines.inprocess import InprocessEngine
-    from ggufspec.engines.library.selftest import Library
+    from ggufspec.engines.library.selftest import Library, check_library
     from ggufspec.llama.install import Install
 
 __all__ = [
@@ -39,17 +39,6 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy.attach(__name__)  # a worker of `library` needs none of these
-
-
-def check_library(install: Install) -> Library:
-    """Return what an install's library can do for the engine ``inprocess``.
-
-    Raises:
-        NoInstallError: it has no library, or one that cannot be used.
-    """
-    from ggufspec.engines.library import selftest
-
-    return selftest.check_library(install)
 
 
 _OF_PROGRAMS = frozenset({"grammar", "json_schema"})

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from ggufspec import errors
-from ggufspec.domain import ENGINES, OWN_PROCESSES, Program, RunSpec, Sample, Status
+from ggufspec.domain import ENGINES, OWN_PROCESSES, Failure, Program, RunSpec, Sample, Status
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import workers
@@ -32,17 +32,11 @@ _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.LOAD_FAILED: errors.ModelFileError,
     Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
     Status.DISK_FULL: errors.DiskFullError,
-    Status.LOG_TOO_LARGE: errors.ChildCrashedError,
-    Status.CRASHED: errors.ChildCrashedError,
-    Status.FAILED: errors.ChildCrashedError,
     Status.TIMED_OUT: errors.ChildTimedOutError,
     Status.IMPLAUSIBLE: errors.ImplausibleError,
     Status.NO_TEXT: errors.ImplausibleError,
-    Status.WORKER_UNREACHABLE: errors.WorkerError,
-    Status.WORKER_MISMATCH: errors.WorkerError,
-    Status.WORKER_BUSY: errors.WorkerError,
-    Status.WORKER_LOST: errors.WorkerError,
-}
+    **dict.fromkeys(workers.HINTS, errors.WorkerError),
+}  # any other is that of a program that failed
 _HINTS = {
     Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
     Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
@@ -278,6 +272,11 @@ class LoadingEngine(Engine, Generic[P]):
         """End all processes."""
         self._pool.clear()
 
+    def failed(self, spec: RunSpec, failure: Failure) -> Sample:
+        """Return the sample of a run that failed."""
+        size = spec.drafting.n_max if spec.drafting else None
+        return Sample(status=failure.status, program=program_for(self.name, spec), n_draft=size)
+
 
 def read_log(log: bytes, program: Program) -> Sample:
     """Parse a log; if it has no output of llama.cpp, the sample has a status and no numbers."""
@@ -312,4 +311,4 @@ def with_placement(sample: Sample, load: Sample, drafter_load: Sample | None) ->
 
 def failure_error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:
     """Return the error for a status, with its own hint or ``otherwise``."""
-    return _ERRORS[status](message, _HINTS.get(status, otherwise))
+    return _ERRORS.get(status, errors.ChildCrashedError)(message, _HINTS.get(status, otherwise))

@@ -28,25 +28,9 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.engines import rereading
-from ggufspec.engines.engine import LoadingEngine, Measurement, as_drafter, program_for, with_placement
+from ggufspec.engines.engine import LoadingEngine, Measurement, as_drafter, with_placement
+from ggufspec.engines.library import messages
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
-from ggufspec.engines.library.messages import (
-    DEFAULT_LIMITS,
-    Curve,
-    CurveRun,
-    DraftLimits,
-    ExpertChoices,
-    ExpertRun,
-    LibraryRecord,
-    ModelLoad,
-    RecordedTrace,
-    ScoreRun,
-    TextScores,
-    TextTask,
-    TraceRun,
-    WorkerReply,
-    WorkerRun,
-)
 from ggufspec.engines.library.selftest import check_library
 from ggufspec.engines.library.worker_process import HostedWorker, start
 from ggufspec.errors import GgufspecError, NoInstallError
@@ -111,9 +95,9 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         exchange = self._ask(spec, self._run(spec))
         record, error = "", None
         if exchange.failure is not None:
-            sample, error = _failed(spec, exchange.failure), exchange.failure.reason
+            sample, error = self.failed(spec, exchange.failure), exchange.failure.reason
         else:
-            assert isinstance(exchange.reply, LibraryRecord)
+            assert isinstance(exchange.reply, messages.LibraryRecord)
             record, sample = exchange.reply.to_json(), rereading.read_record(exchange.reply)
             error = None if sample.status is Status.OK else "the drafter proposed nothing"
         out.write_text(record, encoding="utf-8", newline="\n")
@@ -136,10 +120,10 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         drafters: Sequence[ModelFile],
         *,
         writing: tuple[int, int] | None = None,
-        limits: DraftLimits = DEFAULT_LIMITS,
+        limits: messages.DraftLimits = messages.DEFAULT_LIMITS,
         program: Program = Program.SIMPLE,
         twice: bool = False,
-    ) -> RecordedTrace:
+    ) -> messages.RecordedTrace:
         """Let the target generate one text, and every drafter evaluate it; see TraceRun.
 
         Args:
@@ -156,7 +140,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         """
         task = self._task(spec, drafters)
         how: dict[str, Any] = {"writing": writing, "limits": limits, "program": program, "twice": twice}
-        return self._request(spec, TraceRun(**task, **how), RecordedTrace)
+        return self._request(spec, messages.TraceRun(**task, **how), messages.RecordedTrace)
 
     def curve(
         self,
@@ -166,7 +150,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         batches: Sequence[int] = _BATCHES,
         depths: Sequence[int],
         repeats: int = 3,
-    ) -> Curve:
+    ) -> messages.Curve:
         """Time evaluations of every size at every depth; see CurveRun.
 
         Args:
@@ -180,10 +164,10 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
             Failure: as for ``trace``, or the deepest round does not fit into the context.
         """
         task = self._task(spec, drafters)
-        run = CurveRun(**task, batches=tuple(batches), depths=tuple(depths), repeats=repeats)
-        return self._request(spec, run, Curve)
+        run = messages.CurveRun(**task, batches=tuple(batches), depths=tuple(depths), repeats=repeats)
+        return self._request(spec, run, messages.Curve)
 
-    def score(self, spec: RunSpec, answer: tuple[int, ...] | str, *, ended: bool) -> TextScores:
+    def score(self, spec: RunSpec, answer: tuple[int, ...] | str, *, ended: bool) -> messages.TextScores:
         """Let the target score every token of a text; see ScoreRun.
 
         Args:
@@ -194,9 +178,11 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         Raises:
             Failure: the target does not load, the library fails, or the text does not fit into the context.
         """
-        return self._request(spec, ScoreRun(**self._task(spec), answer=answer, ended=ended), TextScores)
+        return self._request(
+            spec, messages.ScoreRun(**self._task(spec), answer=answer, ended=ended), messages.TextScores
+        )
 
-    def experts(self, spec: RunSpec, answer: tuple[int, ...]) -> ExpertChoices:
+    def experts(self, spec: RunSpec, answer: tuple[int, ...]) -> messages.ExpertChoices:
         """Return which experts the target uses for each token of a text; nothing is timed.
 
         Args:
@@ -206,7 +192,9 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         Raises:
             Failure: the target does not load, or the library fails, such as for want of memory.
         """
-        return self._request(spec, ExpertRun(**self._task(spec), answer=answer), ExpertChoices)
+        return self._request(
+            spec, messages.ExpertRun(**self._task(spec), answer=answer), messages.ExpertChoices
+        )
 
     def _task(self, spec: RunSpec, drafters: Sequence[ModelFile] = ()) -> dict[str, Any]:
         """Return what every request says: the fields of ``TextTask``."""
@@ -219,7 +207,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
             "sampling": spec.sampling,
         }
 
-    def _request(self, spec: RunSpec, task: TextTask, expected: type[R]) -> R:
+    def _request(self, spec: RunSpec, task: messages.TextTask, expected: type[R]) -> R:
         exchange = self._ask(spec, task)
         if exchange.failure is not None:
             exchange.failure.log = exchange.log
@@ -227,7 +215,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         assert isinstance(exchange.reply, expected)
         return exchange.reply
 
-    def _ask(self, spec: RunSpec, task: TextTask) -> _Exchange:
+    def _ask(self, spec: RunSpec, task: messages.TextTask) -> _Exchange:
         """Load the models in the run's worker and send it a request; a usable worker is kept."""
         target, drafters = task.target, task.drafters
         key = self.load_key(spec)
@@ -240,7 +228,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
                 exchange.reply = worker.ask(task, timeout_s=self.timeout_s)
-                if isinstance(exchange.reply, LibraryRecord):
+                if isinstance(exchange.reply, messages.LibraryRecord):
                     exchange.reply = replace(exchange.reply, load_s=load_s)
             except Failure as failure:
                 exchange.failure = failure
@@ -284,7 +272,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
                 raise Failure(Status.LOAD_FAILED, f"{error.message}; {error.hint}") from error
         return self._checked
 
-    def _run(self, spec: RunSpec) -> WorkerRun:
+    def _run(self, spec: RunSpec) -> messages.WorkerRun:
         """Return the request for a run.
 
         Raises:
@@ -309,9 +297,9 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
             )
         task = self._task(spec, () if drafter is None else (drafter,))
         own = {"target": self._load(spec.model, spec.own_offload, spec)}
-        return WorkerRun(**task | own, drafting=spec.drafting)
+        return messages.WorkerRun(**task | own, drafting=spec.drafting)
 
-    def _drafters(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> tuple[ModelLoad, ...]:
+    def _drafters(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> tuple[messages.ModelLoad, ...]:
         offload = spec.offload.drafter_as_target
         devices = drafter_devices(spec.offload, self.install)
         rpc = spec.offload.rpc if spec.offload.lends_to_drafter else ()
@@ -324,11 +312,11 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
             for drafter in drafters
         )
 
-    def _target(self, spec: RunSpec) -> ModelLoad:
+    def _target(self, spec: RunSpec) -> messages.ModelLoad:
         return replace(self._load(spec.pair.target, spec.offload, spec), with_mtp=self.with_mtp)
 
-    def _load(self, model: ModelFile, offload: Offload, spec: RunSpec) -> ModelLoad:
-        return ModelLoad(
+    def _load(self, model: ModelFile, offload: Offload, spec: RunSpec) -> messages.ModelLoad:
+        return messages.ModelLoad(
             path=str(model.path),
             context_tokens=spec.context,
             gpu_layers=_layers(offload.target.layers, self.install, remote=bool(offload.rpc)),
@@ -349,7 +337,7 @@ class _Exchange:
 
     started_s: float
     wall_s: float = 0.0
-    reply: WorkerReply | None = None
+    reply: messages.WorkerReply | None = None
     failure: Failure | None = None
     load: Sample = field(default_factory=lambda: Sample(status=Status.SUMMARY_LOST))
     drafter_load: Sample | None = None  # of the first drafter
@@ -362,14 +350,6 @@ def _layers(layers: Layers, install: Install, *, remote: bool) -> int | None:
     if layers == "auto":
         return 0 if install.gpu is False and not remote else None
     return _ALL_LAYERS if layers == "all" else layers
-
-
-def _failed(spec: RunSpec, failure: Failure) -> Sample:
-    return Sample(
-        status=failure.status,
-        program=program_for("inprocess", spec),
-        n_draft=spec.drafting.n_max if spec.drafting else None,
-    )
 
 
 def _place(install: Install) -> Path:

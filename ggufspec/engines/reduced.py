@@ -117,7 +117,7 @@ def run_reduced(
             lambda port: without(commands.serving_argv(spec, install, slots=1, port=port)),
             timeout_s=timeout_s,
         )
-        asked = body(spec, per_request=True, may_draft=spec.drafting is not None, caches=False)
+        asked = body(spec, per_request=spec.drafting is not None, caches=False)
         request = {name: value for name, value in asked.items() if name not in dropped}
         try:
             parsed, log = _ask(server, spec, request, timeout_s)

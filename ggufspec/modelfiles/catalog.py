@@ -180,10 +180,8 @@ def find_pair(name: str) -> Pair:
             "and --target a file",
         )
     lower = {pair_name.lower(): pair_name for pair_name in pairs}
-    close = [
-        lower[pair_name] for pair_name in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
-    ]
-    hint = f"close names: {', '.join(close)}; " if close else ""
+    close = map(lower.get, difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5))
+    hint = f"close names: {names}; " if (names := ", ".join(filter(None, close))) else ""
     unreadable = f"{catalogue.unreadable}; " if catalogue.unreadable else ""
     raise CatalogError(
         f"no pair is called {name!r}",

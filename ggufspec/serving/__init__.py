@@ -13,9 +13,8 @@ from ggufspec.serving.client import (
     run_in_loop,
     take_event,
 )
-from ggufspec.serving.engine import TrafficEngine
+from ggufspec.serving.engine import TrafficEngine, reread_run
 from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
-from ggufspec.serving.rereading import reread_run
 from ggufspec.serving.running import (
     RUNNING,
     CounterPair,

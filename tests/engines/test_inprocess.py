@@ -34,8 +34,15 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline
-from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
-from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest, propose
+from ggufspec.engines.library.decoding import (
+    Greedy,
+    PlayedRound,
+    ProposedDraft,
+    confidence,
+    kept_tokens,
+    likeliest,
+    propose,
+)
 from ggufspec.engines.library.messages import LibraryRecord, ModelLoad, RoundRecord, WorkerRun
 from ggufspec.engines.library.model import Logits
 from ggufspec.errors import GgufspecError

@@ -15,12 +15,12 @@ import pytest
 from ggufspec import engines, proc
 from ggufspec.domain import Failure
 from ggufspec.engines.library import selftest
-from ggufspec.engines.library.header import find_header
 from ggufspec.engines.library.llama_h import (
     NEEDED,
     Default,
     StructLayout,
     find_difference,
+    find_header,
     find_layout,
     layouts,
     load_library,

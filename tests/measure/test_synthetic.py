@@ -130,7 +130,7 @@ def test_it_is_refused_where_no_server_drafts_so(
 
 def test_each_prompt_throws_other_dice_and_a_repeat_the_same() -> None:
     def seed(spec: RunSpec) -> Any:
-        return body(spec, per_request=False, may_draft=True, caches=False)["seed"]
+        return body(spec, per_request=False, caches=False)["seed"]
 
     other = replace(SPEC, prompt=Prompt(id="p2", text="Something else"))
     assert seed(SPEC) == seed(replace(SPEC)) != seed(other)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.modelfiles.hub import client, pieces, transfer
+from ggufspec.modelfiles.hub import client, transfer
 from tests.support import hub_client
 from tests.support.hub_client import TARGET
 from tests.support.hub_server import Fault, Hub
@@ -22,7 +22,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the file of 1 MiB be a large one."""
     monkeypatch.setattr(transfer, "_WORTH_PIECES_BYTES", 2 * PIECE)
     monkeypatch.setattr(transfer, "_FIRST_PIECE_BYTES", PIECE)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(transfer, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.0)
 
 
@@ -88,7 +88,7 @@ def test_pieces_are_in_order_up_to_the_first_that_fails() -> None:
             raise ConnectionError
         return bytes([start // PIECE]) * (end - start)
 
-    read_pieces = pieces.read_in_order(read, 0, 9 * PIECE + 1, lambda: None)
+    read_pieces = transfer.read_in_order(read, 0, 9 * PIECE + 1, lambda: None)
     assert [next(read_pieces)[:1], next(read_pieces)[:1]] == [b"\0", b"\1"]
     with pytest.raises(ConnectionError):
         next(read_pieces)

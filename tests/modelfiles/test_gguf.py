@@ -18,7 +18,7 @@ from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import ModelCard, validate_file
-from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES, GGML_TYPES, TYPES_BY_NAME
+from ggufspec.modelfiles.gguf.reader import FILE_TYPES, GGML_TYPES, TYPES_BY_NAME
 from tests.support import models
 from tests.support.damage import mutate
 

@@ -57,7 +57,7 @@ from ggufspec.options.kinds import LatencyLimits
 from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.serving import RequestRecord
-from ggufspec.serving.rereading import read_server_record
+from ggufspec.serving.engine import read_server_record
 from tests.support import fake_server, fakes, values
 
 PROMPTS = tuple(Prompt(id=name, text=f"Text of {name}", followups=("more",)) for name in "abc")

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, StringArray
 from ggufspec.modelfiles.gguf.card import build_card
-from ggufspec.modelfiles.gguf.reader import read_header
-from ggufspec.modelfiles.gguf.tensor_types import GGML_TYPES
+from ggufspec.modelfiles.gguf.reader import GGML_TYPES, read_header
 
 ALIGNMENT = 32
 _NUMBER_OF_TYPE = {kind.name: number for number, kind in GGML_TYPES.items()}

@@ -12,14 +12,14 @@ from __future__ import annotations
 import ctypes
 import json
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ggufspec.domain import Failure, Status
-from ggufspec.engines.library.header import declared, find_header, read_header
 from ggufspec.llama.install import find_library, library
 
 LAYOUTS = Path(__file__).with_name("layouts.json")
@@ -34,6 +34,15 @@ _TYPES: Mapping[str, Any] = {
     "bool": _FLAG,
     "size": _SIZE,
 }
+_DECLARED = {  # in C
+    "int32_t": "int32",
+    "int": "int32",
+    "uint32_t": "uint32",
+    "float": "float",
+    "bool": "bool",
+    "size_t": "size",
+}
+_COMMENT = re.compile(r"//[^\n]*|/\*(?!\.).*?\*/", re.DOTALL)
 
 SPLIT_MODES: Mapping[str, int] = {"none": 0, "layer": 1, "row": 2, "tensor": 3}
 """enum llama_split_mode."""
@@ -335,6 +344,47 @@ def _read_layout(file: Path) -> StructLayout | None:
     except (OSError, ValueError):
         return None
     return _layout(entry)
+
+
+def find_header(library: Path) -> Path | None:
+    """Return the llama.h that was installed with a library.
+
+    An installation has it in ``include`` beside ``lib``, a system's package with the libraries in
+    ``lib/x86_64-linux-gnu``, a source tree with the build in ``build/bin``.
+    """
+    folder = library.parent
+    places = (root / "include" / "llama.h" for root in (folder.parent, folder.parent.parent))
+    return next((path for path in places if path.is_file()), None)
+
+
+def read_header(file: Path) -> str:
+    """Return a header without its comments."""
+    return _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
+
+
+def declared(header: str, struct: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each field of a struct, in order, and its type as ``layouts.json`` names it.
+
+    Raises:
+        ValueError: the header has no such struct, or a field's type is unknown.
+    """
+    match = re.search(rf"struct {struct} \{{(.*?)\n    \}};", header, re.DOTALL)
+    if match is None:
+        raise ValueError(f"there is no {struct}")
+    for line in match[1].split(";"):
+        words = re.sub(r"\benum\b|\bconst\b|\bstruct\b", "", line).split()
+        if not words:
+            continue
+        type_name, names = " ".join(words[:-1]), [words[-1]]
+        if "," in line:  # bool a, b
+            type_name, names = words[0], [name.strip(" ,") for name in words[1:]]
+        for name in names:
+            is_pointer = "*" in line or type_name.endswith("callback")
+            is_enum = re.search(rf"\benum\b[^;]*\b{name}\b", line) is not None
+            kind = "pointer" if is_pointer else "int32" if is_enum else _DECLARED.get(type_name)
+            if kind is None:
+                raise ValueError(f"{struct} has {name} of an unknown type, {type_name}")
+            yield name.lstrip("*"), kind
 
 
 def find_difference(functions: ctypes.CDLL, layout: StructLayout) -> str | None:

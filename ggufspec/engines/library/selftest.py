@@ -26,9 +26,8 @@ from typing import Any
 
 from ggufspec import digests, paths, proc, temporary
 from ggufspec.domain import Failure, Method, Sampling
-from ggufspec.engines.library.drafting import likeliest
-from ggufspec.engines.library.header import find_header
-from ggufspec.engines.library.llama_h import LAYOUTS, load_library
+from ggufspec.engines.library.decoding import likeliest
+from ggufspec.engines.library.llama_h import LAYOUTS, find_header, load_library
 from ggufspec.engines.library.messages import (
     DraftLimits,
     ModelLoad,

@@ -8,8 +8,7 @@ from itertools import repeat
 from time import perf_counter
 
 from ggufspec.domain import Program, Sampling
-from ggufspec.engines.library.decoding import check_room, write
-from ggufspec.engines.library.drafting import confidence, fit, lead, likeliest
+from ggufspec.engines.library.decoding import check_room, confidence, fit, lead, likeliest, write
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States
 from ggufspec.engines.library.messages import (
     BEFORE_MTP,

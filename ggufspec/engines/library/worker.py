@@ -8,6 +8,7 @@ A text that is known already is scored as the target itself sees it: teacher for
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -17,32 +18,17 @@ from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from ggufspec import stats
 from ggufspec.domain import Failure, Status
-from ggufspec.engines.library import commandline
+from ggufspec.engines.library import commandline, messages
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
-from ggufspec.engines.library.experts import trace_experts
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, load_head
 from ggufspec.engines.library.llama_h import Llama, load_library
-from ggufspec.engines.library.messages import (
-    CurveRun,
-    ExpertRun,
-    LibraryRecord,
-    ModelLoad,
-    Prepare,
-    Prepared,
-    Refusal,
-    ScoreRun,
-    TextScores,
-    TraceRun,
-    WorkerReply,
-    WorkerRequest,
-    WorkerRun,
-)
 from ggufspec.engines.library.model import OUTPUTS, Logits, Model, read_in_batches
 from ggufspec.engines.library.spread import Spreads
 from ggufspec.engines.library.tracing import trace
@@ -52,7 +38,7 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"  # stands for bytes that are not known any
 _LINE_BREAKS = 8  # that may have stood at the end of a text, and are never stored
 
 
-def score(target: Model, run: ScoreRun) -> TextScores:
+def score(target: Model, run: messages.ScoreRun) -> messages.TextScores:
     """Return what the target says of each token.
 
     Raises:
@@ -67,10 +53,10 @@ def score(target: Model, run: ScoreRun) -> TextScores:
     if isinstance(run.answer, str):
         if not run.sampling.greedy:
             raise Failure(Status.FAILED, "the tokens of a sampled text are not known")
-        return TextScores(margins=_score_text(target, prompt, run.answer, ended=run.ended))
+        return messages.TextScores(margins=_score_text(target, prompt, run.answer, ended=run.ended))
     if run.sampling.greedy:
-        return TextScores(margins=_score_tokens(target, prompt, run.answer, ended=run.ended))
-    return TextScores(places=_place_tokens(target, prompt, run))
+        return messages.TextScores(margins=_score_tokens(target, prompt, run.answer, ended=run.ended))
+    return messages.TextScores(places=_place_tokens(target, prompt, run))
 
 
 def _score_tokens(
@@ -123,7 +109,7 @@ def _score_text(target: Model, prompt: Sequence[int], answer: str, *, ended: boo
     return tuple(margins)
 
 
-def _place_tokens(target: Model, prompt: Sequence[int], run: ScoreRun) -> tuple[float | None, ...]:
+def _place_tokens(target: Model, prompt: Sequence[int], run: messages.ScoreRun) -> tuple[float | None, ...]:
     """Return each token's place in its distribution; random within its probability, the same every time."""
     assert not isinstance(run.answer, str)
     generator = np.random.default_rng([len(prompt), *(abs(token) for token in run.answer)])
@@ -143,7 +129,70 @@ def _end_margin(target: Model, row: Logits) -> float:
     return min((_margin(row, token) for token in target.vocabulary.end_tokens), default=float("inf"))
 
 
-_Key = tuple[ModelLoad, bool]  # the second: the target drafts for itself and needs a second cache
+_CHOSEN = b"ffn_moe_topk-"  # before the layer's number: build_moe_ffn in llama.cpp's src/llama-graph.cpp
+_Callback = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
+
+
+class _TensorShape(ctypes.Structure):
+    """How struct ggml_tensor begins; ``sizes`` are in elements and ``strides`` in bytes."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("sizes", ctypes.c_int64 * 4),
+        ("strides", ctypes.c_size_t * 4),
+    )
+
+
+def trace_experts(target: Model, run: messages.ExpertRun) -> messages.ExpertChoices:
+    """Evaluate a text in a second context of the target, and keep what its routers choose.
+
+    llama.cpp's callback for evaluations splits a graph behind every tensor that it looks at, which takes
+    time. So it has a context of its own, beside the one in which runs are timed.
+
+    Raises:
+        Failure: there is no memory for another context, or the text does not fit into it.
+    """
+    lib = target.lib
+    chosen: dict[int, list[tuple[int, ...]]] = {}
+
+    def observe(tensor: int, is_question: bool, _: Any) -> bool:
+        name: bytes = lib.ggml_get_name(tensor)
+        if not name.startswith(_CHOSEN):
+            return not is_question
+        if not is_question:
+            chosen.setdefault(int(name.removeprefix(_CHOSEN)), []).extend(_read_rows(lib, tensor))
+        return True
+
+    callback = _Callback(observe)  # as long as this name lives, llama.cpp may call it
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    model = Model(lib, run.target, threads=run.threads, handle=target.handle, cb_eval=address)
+    try:
+        prompt = model.vocabulary.tokens(run.prompt)
+        model.evaluate(prompt[:-1], 0)
+        chosen.clear()
+        # the last layer evaluates only tokens whose logits are wanted, so that all of them are
+        for _ in read_in_batches(model, (*prompt, *run.answer), len(prompt) - 1):
+            pass
+        model.wait()
+    finally:
+        model.free_context()
+    return messages.ExpertChoices(layers={layer: tuple(rows) for layer, rows in sorted(chosen.items())})
+
+
+def _read_rows(lib: Llama, tensor: int) -> list[tuple[int, ...]]:
+    """Return the experts of each token: the first columns of what sorts all of them, so rows lie apart."""
+    shape = _TensorShape.from_address(tensor)
+    n_used, n_tokens = shape.sizes[0], shape.sizes[1]
+    row = (ctypes.c_int32 * n_used)()
+    rows = []
+    for token in range(n_tokens):
+        lib.ggml_backend_tensor_get(tensor, row, token * shape.strides[1], ctypes.sizeof(row))
+        rows.append(tuple(row))
+    return rows
+
+
+_Key = tuple[messages.ModelLoad, bool]  # the second: the target drafts for itself and needs a second cache
 
 
 class Worker:
@@ -152,49 +201,51 @@ class Worker:
     def __init__(self, library: Path) -> None:
         self._library = library  # its folder
         self._models: dict[_Key, Model] = {}
-        self._heads: dict[tuple[ModelLoad, ModelLoad], ChainedHead | BlockHead] = {}  # by target and head
+        self._heads: dict[
+            tuple[messages.ModelLoad, messages.ModelLoad], ChainedHead | BlockHead
+        ] = {}  # by target and head
         self._spreads = Spreads()
-        self._compatible: set[tuple[ModelLoad, ModelLoad]] = set()
+        self._compatible: set[tuple[messages.ModelLoad, messages.ModelLoad]] = set()
 
     @cached_property
     def _lib(self) -> Llama:
         """The library, which is loaded with the first model."""
         return load_library(self._library)
 
-    def answer(self, request: WorkerRequest) -> WorkerReply:
+    def answer(self, request: messages.WorkerRequest) -> messages.WorkerReply:
         """Fulfil a request, or return why it failed. Only a crash of the library ends the process."""
         try:
             return self._fulfil(request)
         except Failure as failure:
-            return Refusal(status=failure.status, reason=failure.reason)
+            return messages.Refusal(status=failure.status, reason=failure.reason)
         except MemoryError:
-            return Refusal(status=Status.OUT_OF_MEMORY, reason="the worker ran out of memory")
+            return messages.Refusal(status=Status.OUT_OF_MEMORY, reason="the worker ran out of memory")
         except Exception as error:  # noqa: BLE001  # a bug becomes a failed run; its traceback goes to the log
             traceback.print_exc()
-            return Refusal(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
+            return messages.Refusal(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
 
-    def _fulfil(self, request: WorkerRequest) -> WorkerReply:
-        if isinstance(request, Prepare):
+    def _fulfil(self, request: messages.WorkerRequest) -> messages.WorkerReply:
+        if isinstance(request, messages.Prepare):
             return self._prepare(request)
         target = self._models[request.target, False]
         drafters = [self._drafter(request.target, load) for load in request.drafters]
         match request:
-            case WorkerRun():
+            case messages.WorkerRun():
                 return write(target, drafters, request, request.drafting)
-            case TraceRun():
+            case messages.TraceRun():
                 return trace(target, drafters, request, self._spreads)
-            case ScoreRun():
+            case messages.ScoreRun():
                 return score(target, request)
-            case ExpertRun():
+            case messages.ExpertRun():
                 return trace_experts(target, request)
             case _:
-                assert isinstance(request, CurveRun)
+                assert isinstance(request, messages.CurveRun)
                 return curve(target, drafters, request)
 
-    def _drafter(self, target: ModelLoad, load: ModelLoad) -> Drafter:
+    def _drafter(self, target: messages.ModelLoad, load: messages.ModelLoad) -> Drafter:
         return self._models[load, load == target] if load.head is None else self._heads[target, load]
 
-    def _prepare(self, request: Prepare) -> Prepared:
+    def _prepare(self, request: messages.Prepare) -> messages.Prepared:
         begun = perf_counter()
         n_before = len(self._models) + len(self._heads)
         target = self._model((request.target, False), request.threads)
@@ -212,7 +263,7 @@ class Worker:
                 target.vocabulary.check(drafter.vocabulary)
                 self._compatible.add(both)
         is_new = len(self._models) + len(self._heads) > n_before
-        return Prepared(load_s=perf_counter() - begun if is_new else None)
+        return messages.Prepared(load_s=perf_counter() - begun if is_new else None)
 
     def _model(self, key: _Key, threads: int) -> Model:
         if key not in self._models:
@@ -234,16 +285,16 @@ def serve(channel: Connection, library: Path) -> None:
         gc.freeze()  # what remains is kept, and later collections skip it
 
 
-def run_once(run: WorkerRun, library: Path) -> int:
+def run_once(run: messages.WorkerRun, library: Path) -> int:
     """Make one run and print its record; return the exit code."""
     worker = Worker(library)
-    reply = worker.answer(Prepare(target=run.target, drafters=run.drafters, threads=run.threads))
-    if isinstance(reply, Prepared):
+    reply = worker.answer(messages.Prepare(target=run.target, drafters=run.drafters, threads=run.threads))
+    if isinstance(reply, messages.Prepared):
         reply = worker.answer(run)
-    if isinstance(reply, Refusal):
+    if isinstance(reply, messages.Refusal):
         sys.stderr.write(f"{reply.status.value}: {reply.reason}\n")
         return 1
-    assert isinstance(reply, LibraryRecord)
+    assert isinstance(reply, messages.LibraryRecord)
     sys.stdout.write(reply.to_json())
     return 0
 

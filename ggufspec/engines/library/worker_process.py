@@ -120,12 +120,10 @@ class HostedWorker:
 
     def _explained(self, failure: Failure) -> Failure:
         """Add the reason that the library logged for a failed load, such as too little memory."""
-        if failure.status is not Status.LOAD_FAILED:
-            return failure
         diagnosis = parsing.diagnose(self._tail.peek())
-        return (
-            failure if diagnosis is None else Failure(diagnosis.status, f"{failure.reason}: {diagnosis.line}")
-        )
+        if failure.status is not Status.LOAD_FAILED or diagnosis is None:
+            return failure
+        return Failure(diagnosis.status, f"{failure.reason}: {diagnosis.line}")
 
     def _death(self) -> Failure:
         deadline = time.monotonic() + _EXIT_S

@@ -1,17 +1,29 @@
-"""The engine ``server``: llama-server over HTTP. Models are loaded once and measured on many prompts."""
+"""The engine ``server``: llama-server over HTTP. Models are loaded once and measured on many prompts.
+
+Builds b4164 to b9108 take the draft size from each request; later ones silently ignore it. Up to b6722, a
+request that disables the prompt cache silently disables drafting. Version numbers may be missing or wrong, so
+every server with a drafter gets a few short requests after it has loaded.
+
+The drafter of all those builds keeps the last text that it drafted for, independently of the prompt cache
+(common_speculative_gen_draft). For a repeated prompt its draft is the last answer, without any evaluation;
+another prompt with the same beginning may get a part of it. So before each run the drafter drafts for an
+unrelated text.
+"""
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ggufspec.domain import (
     IMAGE,
     NO_PROMPT,
     Asking,
+    Drafting,
     Failure,
     Method,
     MethodCounts,
@@ -25,21 +37,144 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.engines.engine import LoadingEngine, Measurement, read_log, with_placement
+from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
-from ggufspec.engines.server.capabilities import (
-    Capabilities,
-    distract_drafter,
-    erase_slot,
-    fix_first_state,
-    probe,
-    read_history,
-)
 from ggufspec.engines.server.response import body, note, send
 from ggufspec.llama.command import LEARNING_METHODS, type_name
 from ggufspec.llama.logs import parsing
-from ggufspec.llama.server import Server, endpoints, readable_argv, start
+from ggufspec.llama.server import (
+    AnswerEvent,
+    Server,
+    decode,
+    endpoints,
+    path_of,
+    read_slot_drafts,
+    readable_argv,
+    start,
+)
 
 _SUMMARY = b"total time ="  # in every era, the last line about a request
+
+
+_PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
+_DISTRACTION = (100, 100)  # token ids that every vocabulary has, without a BOS
+_TOKENS = 6  # the first one, a draft of up to four, and one more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a loaded server supports."""
+
+    slot_drafts: bool | None = None  # according to /slots; None if it does not say
+    drafts: bool = False  # a draft was seen
+    per_request: bool = False  # a request can set any draft size, 0 included
+    caches_to_draft: bool = False  # it drafts only with the prompt cache enabled
+    remembers: bool = False  # its drafter keeps the last text between runs
+
+    @property
+    def inactive(self) -> bool:
+        """Whether it certainly does not draft."""
+        return self.slot_drafts is False and not self.drafts
+
+
+def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> Capabilities:
+    """Test a server that was started to draft.
+
+    N-gram methods draft only if a text repeats itself, and they remember what they see: they, and chains with
+    them, get no requests.
+
+    Args:
+        server: newly loaded.
+        drafting: the draft size and limits it was started with.
+        timeout_s: time limit for each of up to five short requests.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    prompts = iter(_PROMPTS)
+    loaded_drafts = slot_drafts(server)
+    if not drafting.method.drafts_with_model or drafting.first:
+        return Capabilities(slot_drafts=loaded_drafts)
+
+    def drafted(n_max: int, *, caches: bool, n_predict: int = _TOKENS) -> Sample:
+        body = _question(next(prompts), n_predict, n_max=n_max, caches=caches)
+        if caches:
+            erase_slot(server)
+        out = io.StringIO()
+        send(server, body | {"stream": True, "timings_per_token": True}, out, timeout_s=timeout_s)
+        return response.parse_response(out.getvalue()).sample
+
+    size = drafting.n_max
+    caches = not drafted(size, caches=False).n_drafted
+    if caches and not drafted(size, caches=True).n_drafted:
+        return Capabilities(slot_drafts=loaded_drafts)
+    known = Capabilities(slot_drafts=loaded_drafts, drafts=True, caches_to_draft=caches)
+    if drafted(0, caches=caches).n_drafted:
+        return known
+    try:
+        longer = drafted(size + 1, caches=caches, n_predict=size + 4).rounds or ()
+    except Failure as refusal:  # ik_llama.cpp refuses more than its start said, where layers are recurrent
+        if refusal.status is not Status.FAILED or not server.is_alive:
+            raise
+        longer = ()
+    longest = max((round_.drafted for round_ in longer), default=0)
+    distract_drafter(server, drafting, timeout_s=timeout_s)
+    return replace(known, per_request=longest == size + 1, remembers=True)
+
+
+def slot_drafts(server: Server) -> bool | None:
+    """Return whether a slot drafts, as the server says; None if it does not."""
+    return read_slot_drafts(server.get("/slots"))
+
+
+def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches: bool) -> dict[str, Any]:
+    keys = {"speculative.n_max": n_max, "speculative.n_min": 0, "speculative.p_min": 0.0}
+    body = {"prompt": prompt, "n_predict": n_predict, "ignore_eos": True, "cache_prompt": caches}
+    return body | {"temperature": 0.0, "top_k": 1, "stream": False} | keys
+
+
+def distract_drafter(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> None:
+    """Let the drafter draft for an unrelated text, which replaces the text that it keeps.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    question = _question(_DISTRACTION, 4, n_max=min(2, drafting.n_max), caches=True)
+    server.post("/completion", question, timeout_s=timeout_s)
+
+
+def fix_first_state(server: Server, *, timeout_s: float | None = None) -> None:
+    """Let the slot read the same tokens before each run of a layer for MTP; see ``BEFORE_MTP``.
+
+    The target's choice of one token ends the request, so nothing is drafted.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    server.post("/completion", _question(BEFORE_MTP, 1, n_max=0, caches=False), timeout_s=timeout_s)
+
+
+def read_history(server: Server, spec: RunSpec, timeout_s: float | None) -> int:
+    """Let the slot read the conversation before a turn, and return how many of its tokens are certain.
+
+    Of a chat, that is the prompt of the turn before: only the server's template knows what follows it.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    asked = _question(spec.prompt.text[: spec.prompt.history], 1, n_max=0, caches=True)
+    if spec.request is not None and spec.request.is_chat:
+        roles = [message["role"] for message in spec.request.messages]
+        before = len(roles) - 1 - roles[::-1].index("assistant")  # the last answer, which begins the turn
+        earlier = spec.request.replace(messages=spec.request.messages[:before])
+        asked = {name: value for name, value in asked.items() if name != "prompt"} | earlier.fields
+    answer = server.post(path_of(asked), asked, timeout_s=timeout_s)
+    return decode(answer, AnswerEvent).n_prompt or 0
+
+
+def erase_slot(server: Server) -> None:
+    """Empty the prompt cache of the slot, for servers on which requests cannot disable the cache."""
+    server.post("/slots/0?action=erase", {})
 
 
 @dataclass(kw_only=True)
@@ -55,7 +190,7 @@ class LoadedServer:
     argv: tuple[str, ...]
     load: Sample
     most: int | None
-    capabilities: Capabilities | None  # None if nothing drafts
+    capabilities: Capabilities
     number: int  # of the engine's load, from 0
     runs: int = 0
     gives_zeros: bool = False  # to its drafter, for images
@@ -69,6 +204,19 @@ class LoadedServer:
         if self.last is None or not spec.prompt.history or before != self.last.prompt.id:
             return False
         return replace(self.last, prompt=spec.prompt) == spec
+
+    def require_drafts(self, spec: RunSpec) -> None:
+        """Make sure that a server that was started to draft does.
+
+        Raises:
+            Failure: it certainly does not.
+        """
+        if spec.drafting is None or not self.capabilities.inactive:
+            return
+        diagnosis = parsing.diagnose(self.server.log.read_bytes())
+        if diagnosis is not None and diagnosis.status is Status.DRAFTER_REFUSED:
+            raise Failure(*diagnosis)
+        raise Failure(Status.DRAFTING_INACTIVE, "the server was started to draft but does not")
 
     @property
     def is_usable(self) -> bool:
@@ -146,7 +294,7 @@ class ServerEngine(LoadingEngine[LoadedServer]):
             out.write_bytes(b"")
             err.write_bytes(failure.log)
             return Measurement(
-                sample=_failed(spec, failure),
+                sample=self.failed(spec, failure),
                 argv=self.argv(spec),
                 wall_s=time.perf_counter() - started,
                 error=failure.reason,
@@ -183,27 +331,17 @@ class ServerEngine(LoadingEngine[LoadedServer]):
         is_turn = spec.prompt.turn > 0 and parsed.sample.status is Status.OK
         loaded.last = spec if is_turn else None
         loaded.last_tokens = (parsed.sample.prompt_tokens or 0) + (parsed.sample.cached_tokens or 0)
+        load, error = loaded.load, parsed.remark
         if failed is not None:
-            return Measurement(
-                sample=replace(_failed(spec, failed), traffic=parsed.sample.traffic),
-                argv=loaded.argv,
-                wall_s=wall_s,
-                error=failed.reason,
-                load=loaded.number,
-            )
-        load = loaded.load
-        return Measurement(
-            sample=replace(
+            sample, error = replace(self.failed(spec, failed), traffic=parsed.sample.traffic), failed.reason
+        else:
+            sample = replace(
                 with_placement(parsed.sample, load, load if spec.drafter is not None else None),
                 build=load.build,
                 by_method=by_method,
                 text=parsed.sample.text if parsed.sample.status is Status.OK else None,
-            ),
-            argv=loaded.argv,
-            wall_s=wall_s,
-            error=parsed.remark,
-            load=loaded.number,
-        )
+            )
+        return Measurement(sample=sample, argv=loaded.argv, wall_s=wall_s, error=error, load=loaded.number)
 
     def _loaded(self, spec: RunSpec) -> LoadedServer:
         """Return the server for a run; load it if necessary."""
@@ -216,7 +354,9 @@ class ServerEngine(LoadingEngine[LoadedServer]):
         load = load_of(spec)
         server = start(load, self.install, timeout_s=self.timeout_s)
         try:
-            capabilities = probe(server, load.drafting, timeout_s=self.timeout_s) if load.drafting else None
+            capabilities = Capabilities()
+            if load.drafting is not None:
+                capabilities = probe(server, load.drafting, timeout_s=self.timeout_s)
         except BaseException as error:
             if isinstance(error, Failure):
                 error.log = server.read_log()
@@ -231,7 +371,7 @@ class ServerEngine(LoadingEngine[LoadedServer]):
             capabilities=capabilities,
             number=next(self._load_numbers),
         )
-        if capabilities is not None and load.pair.draft is not None and not self.per_arm:
+        if load.drafting is not None and load.pair.draft is not None and not self.per_arm:
             key = self._register(load, spec, capabilities)
         self._pool.put(key, loaded)
         return loaded
@@ -252,17 +392,16 @@ class ServerEngine(LoadingEngine[LoadedServer]):
         capabilities, server = loaded.capabilities, loaded.server
         request_body = body(
             spec,
-            may_draft=capabilities is not None,
-            per_request=capabilities is not None and capabilities.per_request,
-            caches=bool(spec.prompt.history) or (capabilities is not None and capabilities.caches_to_draft),
+            per_request=capabilities.per_request,
+            caches=bool(spec.prompt.history) or capabilities.caches_to_draft,
         )
         self._note_run(loaded, spec, record, request=request_body)
         if spec.prompt.history:
             note(record, kept_tokens=self._go_on(loaded, spec))
-        elif spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
+        elif spec.drafting and capabilities.remembers and loaded.runs:
             distract_drafter(server, spec.drafting, timeout_s=self.timeout_s)
             server.read_log(until=_SUMMARY)  # not part of this run
-        elif _keeps_state(spec) and self.load_key(spec) is not None:
+        elif spec.drafting and spec.drafting.method is Method.DRAFT_MTP and self.load_key(spec) is not None:
             fix_first_state(server, timeout_s=self.timeout_s)
             server.read_log(until=self._last_words(spec))
         loaded.runs += 1
@@ -292,20 +431,18 @@ class ServerEngine(LoadingEngine[LoadedServer]):
         Raises:
             Failure: the server was started to draft, and does not.
         """
-        capabilities = loaded.capabilities
         size = spec.drafting.n_max if spec.drafting else None
         run = {
             "n_draft": size if size is None or loaded.most is None else min(size, loaded.most),
             "method": spec.drafting.method.value if spec.drafting else None,
             "p_min": spec.drafting.p_min if spec.drafting else None,
             "load_ms": None if loaded.runs else loaded.server.load_ms,
-            "capabilities": None if capabilities is None else asdict(capabilities),
+            "capabilities": asdict(loaded.capabilities),
         }
         note(record, run=run)
         if notes:
             note(record, **notes)
-        if spec.drafting and capabilities is not None and capabilities.inactive:
-            raise _inactive(loaded.server)
+        loaded.require_drafts(spec)
 
     def _last_words(self, spec: RunSpec) -> bytes:
         """Return how the last line about a request begins: of a chain, the statistics of the last method."""
@@ -317,24 +454,6 @@ class ServerEngine(LoadingEngine[LoadedServer]):
     def _parse(self, spec: RunSpec, out: Path) -> response.Parsed:
         """Return the sample of a finished record."""
         return response.parse_response(out.read_text(encoding="utf-8"))
-
-
-def _keeps_state(spec: RunSpec) -> bool:
-    """Whether the server's drafter begins from a state of the request before."""
-    return spec.drafting is not None and spec.drafting.method is Method.DRAFT_MTP
-
-
-def _failed(spec: RunSpec, failure: Failure) -> Sample:
-    size = spec.drafting.n_max if spec.drafting else None
-    return Sample(status=failure.status, program=Program.SERVER, n_draft=size)
-
-
-def _inactive(server: Server) -> Failure:
-    """Return why a server that was started to draft does not."""
-    diagnosis = parsing.diagnose(server.log.read_bytes())
-    if diagnosis is not None and diagnosis.status is Status.DRAFTER_REFUSED:
-        return Failure(*diagnosis)
-    return Failure(Status.DRAFTING_INACTIVE, "the server was started to draft but does not")
 
 
 def _accepted_at(server: Server) -> list[int] | None:

@@ -16,7 +16,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple, Protocol, TextIO
 
 import msgspec
@@ -33,13 +33,12 @@ NO_DRAFTS = {"speculative.n_max": 0}
 _LONGEST = 1 << 20  # tokens of an answer that no limit was asked for: more than contexts hold
 
 
-def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
+def body(spec: RunSpec, *, per_request: bool, caches: bool) -> dict[str, Any]:
     """Return the request that measures a specification; samplers it does not name keep their defaults.
 
     Args:
         spec: what to measure.
-        per_request: whether this server takes the draft size from the request.
-        may_draft: whether it has a drafter loaded.
+        per_request: whether this server drafts, and takes the draft size from the request.
         caches: whether to enable the prompt cache; otherwise each prompt is evaluated completely.
     """
     asked = {} if spec.request is None else spec.request.fields
@@ -58,7 +57,7 @@ def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> 
         "timings_per_token": True,
         "ignore_eos": False,
     }
-    if not (may_draft and per_request):
+    if not per_request:
         return request
     if spec.drafting is None:
         return request | NO_DRAFTS
@@ -214,7 +213,13 @@ def parse_response(record: str) -> Parsed:
     if _was_truncated(chunks, sample.gen_tokens, request.n_predict):
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
-    contradiction = _contradiction(sample, chunks, asked=request.n_predict)
+    contradiction = plausibility.find_contradiction(
+        tokens=sample.gen_tokens or 0,
+        asked=request.n_predict,
+        gen_s=sample.gen_s,
+        arrivals=[chunk.at_s for chunk in chunks[:-1] if chunk.event.content or chunk.event.choices],
+        end_s=chunks[-1].at_s,
+    )
     if contradiction is not None:
         return Parsed(sample=replace(sample, status=Status.IMPLAUSIBLE), remark=contradiction)
     needs_repetition = run.method is not None and not run.method.drafts_with_model
@@ -248,6 +253,7 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str, *, most
     rounds = reconstructed.rounds if is_complete and reconstructed is not None else None
     prompt_tokens = None if (timings.prompt_n or 0) < 0 else timings.prompt_n
     both = final.n_prompt
+    ids = [token for chunk in arrived for token in chunk.event.tokens or ()]
     segments = _SegmentTable()
     if is_complete and arrived and (rounds is not None or not drafted):
         segments = _count_segments(arrived, [1] * len(arrived), rounds, prompt)
@@ -274,7 +280,7 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str, *, most
         ttft_s=arrived[0].at_s if arrived else None,
         itl_s=median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
         text=answers.write_answer(chunk.event for chunk in chunks),
-        tokens=_tokens(arrived) if is_complete else None,
+        tokens=tuple(ids) if is_complete and len(ids) == len(arrived) else None,
     )
 
 
@@ -283,16 +289,6 @@ def _was_truncated(chunks: Sequence[_ArrivedEvent], tokens: int | None, asked: i
     if any(chunk.event.finish_reason == "length" for chunk in chunks[-2:]):
         return None not in (tokens, asked) and (tokens or 0) < (asked or 0)
     return chunks[-1].event.truncated
-
-
-def _contradiction(sample: Sample, chunks: Sequence[_ArrivedEvent], *, asked: int | None) -> str | None:
-    return plausibility.find_contradiction(
-        tokens=sample.gen_tokens or 0,
-        asked=asked,
-        gen_s=sample.gen_s,
-        arrivals=[chunk.at_s for chunk in chunks[:-1] if chunk.event.content or chunk.event.choices],
-        end_s=chunks[-1].at_s,
-    )
 
 
 class _ServerRounds(NamedTuple):
@@ -436,28 +432,17 @@ def _checked(sample: Sample, counters: _Counters | None) -> Parsed:
     if counters is None or sample.n_accepted is None:
         return Parsed(sample=sample)
     before, after = counters.before, counters.after
-    counted = tuple(
-        count - (before[place] if place < len(before) else 0) for place, count in enumerate(after)
-    )
+    counted = tuple(now - then for now, then in zip_longest(after, before, fillvalue=0))
     streamed = sample.accepted_at or counted
-    size = max(len(streamed), len(counted))
-    agree = _padded(streamed, size) == _padded(counted, size) and sum(counted) == sample.n_accepted
-    if agree:
+    both = [*zip_longest(streamed, counted, fillvalue=0)]
+    if all(seen == told for seen, told in both) and sum(counted) == sample.n_accepted:
         most = max((place for place, count in enumerate(streamed, 1) if count), default=0)
-        places = _padded(streamed, max(sample.n_draft or size, most))  # n-grams of a chain draft more than γ
+        size = max(sample.n_draft or len(both), most)  # n-grams of a chain draft more than γ
+        places = (*streamed[:size], *(0,) * (size - len(streamed)))
         return Parsed(sample=replace(sample, accepted_at=places))
     remark = f"/metrics counts {counted} accepted tokens per position, the stream {streamed}"
     unknown = replace(sample, rounds=None, accepted_at=None, by_segment=None, segment_s=None)
     return Parsed(sample=unknown, remark=remark)
-
-
-def _padded(counts: Sequence[int], size: int) -> tuple[int, ...]:
-    return (*counts[:size], *(0,) * (size - len(counts)))
-
-
-def _tokens(arrived: Sequence[_ArrivedEvent]) -> tuple[int, ...] | None:
-    ids = [token for chunk in arrived for token in chunk.event.tokens or ()]
-    return tuple(ids) if len(ids) == len(arrived) else None
 
 
 def _number(value: float | None) -> float | None:

@@ -7,7 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from ggufspec.domain import Failure, Launch, RunSpec, ServedRequest, Serving, Status
-from ggufspec.engines.server.capabilities import slot_drafts
+from ggufspec.engines.server.engine import slot_drafts
 from ggufspec.engines.server.response import NO_DRAFTS
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install

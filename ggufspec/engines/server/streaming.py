@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ggufspec.domain import Failure, Program, RequestOutcome, RunSpec, Sample, Status
-from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
-from ggufspec.engines.server.engine import LoadedServer, ServerEngine
+from ggufspec.domain import Program, RequestOutcome, RunSpec, Sample, Status
+from ggufspec.engines.server.engine import LoadedServer, ServerEngine, distract_drafter, erase_slot
 from ggufspec.engines.server.response import body
 from ggufspec.llama.server import (
     AnswerEvent,
@@ -162,11 +161,9 @@ class StreamingEngine(ServerEngine):
         """
         loaded = self._ready(spec)
         capabilities = loaded.capabilities
-        per_request = capabilities is not None and capabilities.per_request
-        must_cache = capabilities is not None and capabilities.caches_to_draft
-        if cold and spec.drafting and capabilities is not None and capabilities.remembers:
+        if cold and spec.drafting and capabilities.remembers:
             distract_drafter(loaded.server, spec.drafting, timeout_s=self.timeout_s)
-        if cold and must_cache:
+        if cold and capabilities.caches_to_draft:
             erase_slot(loaded.server)
         loaded.runs += 1
         return Stream(
@@ -175,18 +172,16 @@ class StreamingEngine(ServerEngine):
             _server=loaded.server,
             _request=body(
                 spec,
-                may_draft=capabilities is not None,
-                per_request=per_request,
-                caches=must_cache or not cold,
+                per_request=capabilities.per_request,
+                caches=capabilities.caches_to_draft or not cold,
             ),
-            _marker=DraftMarker(counts_ahead=per_request),
+            _marker=DraftMarker(counts_ahead=capabilities.per_request),
             _timeout_s=self.timeout_s,
         )
 
     def _ready(self, spec: RunSpec) -> LoadedServer:
         loaded = self._loaded(spec)
-        if spec.drafting and loaded.capabilities is not None and loaded.capabilities.inactive:
-            raise Failure(Status.DRAFTING_INACTIVE, "the server loaded the drafter but does not use it")
+        loaded.require_drafts(spec)
         return loaded
 
 

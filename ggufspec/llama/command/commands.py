@@ -16,7 +16,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command.drafting import add_drafting, add_experts, check_drafting, takes_stages
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime, name_caches
-from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Executable, Install
+from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
 from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
@@ -215,10 +215,7 @@ def server_argv(
         GgufspecError: this server cannot draft (before b4164; by n-grams, before 2026), or lacks a flag that
             the measurement needs.
     """
-    executable = install.executable(Program.SERVER)
-    _check_drafting(executable, spec, install, slots=spec.n_slots)
-    arguments = Arguments(executable, install)
-    arguments.add_flag("model", spec.model.path)
+    arguments = _begin_server(spec, install, slots=spec.n_slots)
     arguments.add_flag("host", "127.0.0.1")
     arguments.add_flag("port", port)
     arguments.add_flag("key_file", key_file)
@@ -227,8 +224,8 @@ def server_argv(
         arguments.add_switches(_SEPARATE_CACHES)
     arguments.add_flag("cache_ram", 0)  # each prompt is evaluated completely
     arguments.add_switches("--slots", "--metrics")
-    page = arguments.options.first("--no-ui", "--no-webui")
-    arguments.add(*([page] if page else []))
+    if page := arguments.options.first("--no-ui", "--no-webui"):
+        arguments.add(page)
     if slots_dir is not None:
         arguments.add_flag("slots_dir", slots_dir)
     _add_logging(arguments)
@@ -236,7 +233,9 @@ def server_argv(
     return arguments.to_argv()
 
 
-def _check_drafting(executable: Executable, spec: RunSpec, install: Install, *, slots: int) -> None:
+def _begin_server(spec: RunSpec, install: Install, *, slots: int) -> Arguments:
+    """Begin the command of a server that can draft as requested."""
+    executable = install.executable(Program.SERVER)
     drafts_with_model = spec.drafting is not None and spec.drafting.method.drafts_with_model
     if drafts_with_model and not can_draft(executable.options):
         raise GgufspecError(f"the {executable.name} in {install.root} cannot draft", "use `--engine binary`")
@@ -245,6 +244,9 @@ def _check_drafting(executable: Executable, spec: RunSpec, install: Install, *, 
             f"{install.fork} drafts for one request at a time, not for {slots}",
             "leave --users and --parallel out, or use a llama.cpp: `ggufspec build` makes one",
         )
+    arguments = Arguments(executable, install)
+    arguments.add_flag("model", spec.model.path)
+    return arguments
 
 
 def can_draft(options: ListedFlags) -> bool:
@@ -273,10 +275,7 @@ def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> t
         NoInstallError: the install has no server.
         GgufspecError: this server cannot draft, or lacks a flag.
     """
-    executable = install.executable(Program.SERVER)
-    _check_drafting(executable, spec, install, slots=slots)
-    arguments = Arguments(executable, install)
-    arguments.add_flag("model", spec.model.path)
+    arguments = _begin_server(spec, install, slots=slots)
     arguments.add_flag("port", port)
     arguments.add_flag("slots", slots)
     _add_measured(arguments, spec, install, Program.SERVER)

@@ -70,8 +70,9 @@ def _add_model(
     arguments: Arguments, spec: RunSpec, drafting: Drafting, install: Install, *, program: Program
 ) -> None:
     """Add a draft model or a head, and how it drafts."""
-    # the tree program always drafts with a model
-    arguments.add(*(_type_flag(drafting, arguments.options) if program is not Program.TREE else ()))
+    types = [type_name(method, arguments.options) for method in drafting.chain.methods]
+    if program is not Program.TREE and any(types):  # the tree program always drafts with a model
+        arguments.add("--spec-type", ",".join(filter(None, types)))  # required from b9464 on
     _add_drafter(arguments, spec, install)
     arguments.add_flag("draft_max", drafting.n_max)
     add = arguments.require_flag if drafting.n_min else arguments.add_flag
@@ -368,12 +369,6 @@ def unused_settings(chains: Iterable[Chain], settings: NgramSettings) -> tuple[s
 def longest_draft(drafting: Drafting) -> int:
     """Return how many tokens a round verifies at most, beside the target's own."""
     return max(drafting.n_max, *(resolve_ngram(drafting, method)["size_m"] for method in drafting.first), 0)
-
-
-def _type_flag(drafting: Drafting, options: ListedFlags) -> tuple[str, ...]:
-    """Return the flag that names the drafting methods, if the program has it (required from b9464 on)."""
-    names = [name for method in drafting.chain.methods if (name := type_name(method, options)) is not None]
-    return ("--spec-type", ",".join(names)) if names else ()
 
 
 def type_name(method: Method, options: ListedFlags) -> str | None:

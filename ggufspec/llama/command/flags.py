@@ -10,7 +10,7 @@ from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
 _NAMED_ALIKE = """
-    model prompt file cache-ram threads threads-batch top-k top-p min-p seed grammar json-schema fit rpc
+    model prompt file cache cache-ram threads threads-batch top-k top-p min-p seed grammar json-schema fit rpc
     tensor-split split-mode main-gpu cpu-moe n-cpu-moe flash-attn override-tensor mlock no-mmap load-mode numa
     cpu-mask prio poll mmproj chat-template-file host port
 """

@@ -76,15 +76,8 @@ def quantize(install: Install, source: Path, quant: str, out: Path, *, threads: 
     with tempfile.TemporaryDirectory(prefix=".", dir=out.parent) as name:
         unfinished = Path(name) / out.name
         # a model that is quantized already can be quantized again: its weights are rounded twice
-        argv = [
-            *install.quantizer,
-            "--allow-requantize",
-            str(source),
-            str(unfinished),
-            quant,
-            str(threads),
-        ]
-        completed, _, err = capture_program(argv, timeout_s=_QUANTIZING_S)
+        words = ("--allow-requantize", str(source), str(unfinished), quant, str(threads))
+        completed, _, err = capture_program([*install.quantizer, *words], timeout_s=_QUANTIZING_S)
         if completed.returncode != 0 or not unfinished.is_file():
             *_, last = ["no message", *filter(None, err.splitlines())]
             raise GgufspecError(

@@ -221,13 +221,9 @@ def find_install(explicit: Path | None = None) -> Install:
             raise NoInstallError(
                 f"the build of llama.cpp in {skipped.path} cannot be used: {skipped.reason}", skipped.remedy
             )
+    unused = (f"{entry.path} is not used: {entry.reason}" for entry in passed_over)
     raise NoInstallError(
-        "; ".join(
-            (
-                "no llama.cpp was found",
-                *(f"{entry.path} is not used: {entry.reason}" for entry in passed_over),
-            )
-        ),
+        "; ".join(("no llama.cpp was found", *unused)),
         "run `ggufspec build`, or `ggufspec demo` to build it and measure the embedded pair, or name an "
         "installed one with --llama",
     )

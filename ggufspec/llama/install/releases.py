@@ -11,34 +11,12 @@ from ggufspec.domain import Build
 
 # Release -> upstream build number (`git rev-list --count` of the vendored commit). The number of 0.3.36 comes
 # from llama.cpp's container images: the programs of b11312 report the commit 0c1e57098.
-BUILDS: Mapping[tuple[int, int, int], int] = {
-    (0, 2, 63): 2699,
-    (0, 2, 77): 3078,
-    (0, 2, 82): 3350,
-    (0, 2, 85): 3496,
-    (0, 2, 90): 3642,
-    (0, 3, 1): 3848,
-    (0, 3, 2): 4094,
-    (0, 3, 5): 4295,
-    (0, 3, 7): 4579,
-    (0, 3, 8): 4875,
-    (0, 3, 9): 5308,
-    (0, 3, 10): 5763,
-    (0, 3, 14): 5904,
-    (0, 3, 16): 6170,
-    (0, 3, 17): 8475,
-    (0, 3, 20): 8643,
-    (0, 3, 23): 9102,
-    (0, 3, 24): 9445,
-    (0, 3, 25): 9466,
-    (0, 3, 26): 9518,
-    (0, 3, 28): 9553,
-    (0, 3, 30): 9665,
-    (0, 3, 32): 9837,
-    (0, 3, 34): 9976,
-    (0, 3, 35): 10454,
-    (0, 3, 36): 11312,
-}
+_BUILDS = """
+0.2.63 b2699, 0.2.77 b3078, 0.2.82 b3350, 0.2.85 b3496, 0.2.90 b3642, 0.3.1 b3848, 0.3.2 b4094,
+0.3.5 b4295, 0.3.7 b4579, 0.3.8 b4875, 0.3.9 b5308, 0.3.10 b5763, 0.3.14 b5904, 0.3.16 b6170,
+0.3.17 b8475, 0.3.20 b8643, 0.3.23 b9102, 0.3.24 b9445, 0.3.25 b9466, 0.3.26 b9518, 0.3.28 b9553,
+0.3.30 b9665, 0.3.32 b9837, 0.3.34 b9976, 0.3.35 b10454, 0.3.36 b11312
+"""
 
 
 COMMITS: Mapping[str, str] = {
@@ -66,6 +44,14 @@ def parts(release: str) -> tuple[int, int, int] | None:
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         return None
     return int(numbers[0]), int(numbers[1]), int(numbers[2])
+
+
+BUILDS = {
+    numbers: int(tag[1:])
+    for release, tag in map(str.split, _BUILDS.split(","))
+    if (numbers := parts(release))
+}
+"""The releases as numbers, and the build that each of them carries."""
 
 
 def build_number(release: str) -> int | None:
@@ -105,11 +91,8 @@ class LlamaVersion:
     def __str__(self) -> str:
         commit = self.commit and self.commit[:9]
         name = "of unknown version" if self.name == "unknown" else self.name
-        details = (
-            commit if name != commit else None,
-            f"llama-cpp-python {self.package}" if self.package else None,
-        )
-        beside = "; ".join(filter(None, details))
+        package = self.package and f"llama-cpp-python {self.package}"
+        beside = "; ".join(filter(None, (commit if name != commit else None, package)))
         return f"{name} ({beside})" if beside else name
 
 

@@ -119,7 +119,12 @@ def find_models(head: bytes) -> tuple[LoggedModel, ...]:
             model = _next(models)
             model.offloaded_layers, model.total_layers = int(counts[1]), int(counts[2])
         elif (buffer := _BUFFER.match(message)) is not None:
-            _add_buffer(models, buffer)
+            content = buffer["content"] or ("model" if buffer["function"] in _LOADERS else None)
+            if content is None:
+                continue
+            if not models or (content == "model" and models[-1].has_context):
+                models.append(LoggedModel())
+            models[-1].add_buffer(buffer["name"], content, float(buffer["mib"]))
         elif _LOADED.match(message) is not None:
             break
     return tuple(model for model in models if model.has_weights or model.has_context)
@@ -135,15 +140,6 @@ def with_placement(sample: Sample, head: bytes) -> Sample:
     models = find_models(head)
     target, drafter = (*(model.loaded for model in models), None, None)[:2]
     return replace(sample, devices=models[0].devices if models else (), target=target, drafter=drafter)
-
-
-def _add_buffer(models: list[LoggedModel], buffer: re.Match[str]) -> None:
-    content = buffer["content"] or ("model" if buffer["function"] in _LOADERS else None)
-    if content is None:
-        return
-    if not models or (content == "model" and models[-1].has_context):
-        models.append(LoggedModel())
-    models[-1].add_buffer(buffer["name"], content, float(buffer["mib"]))
 
 
 def _next(models: list[LoggedModel]) -> LoggedModel:

@@ -14,8 +14,9 @@ from pathlib import Path
 from ggufspec import proc, temporary
 from ggufspec.domain import Failure
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
+from ggufspec.llama.command.flags import Arguments
 from ggufspec.llama.install.environment import capture_program, program_environment
-from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
+from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Executable, Install
 from ggufspec.llama.install.options import parse_help
 from ggufspec.llama.logs.lines import LogTail
 from ggufspec.llama.rpc import workers
@@ -98,30 +99,18 @@ def worker_argv(install: Install, settings: WorkerSettings) -> tuple[str, ...]:
         GgufspecError: the program lacks a flag.
     """
     if install.worker is None:
-        raise NoInstallError(
-            f"the llama.cpp in {install.root} has no ggml-rpc-server",
-            WITHOUT_RPC_HINT,
-        )
+        raise NoInstallError(f"the llama.cpp in {install.root} has no ggml-rpc-server", WITHOUT_RPC_HINT)
     _, out, err = capture_program([str(install.worker), "--help"])
-    options = parse_help(out + err, plain=False)
-    values = {
-        "--host": settings.host,
-        "--port": str(settings.port),
-        "--threads": str(settings.threads),
-        "--device": ",".join(settings.devices) or None,
-        "--cache": "" if settings.cache else None,
-    }
-    words = [str(install.worker)]
-    for flag, value in values.items():
-        if value is None:
-            continue
-        if flag not in options:
-            raise GgufspecError(
-                f"this {install.worker.name} has no {flag}: its --help does not list it",
-                "leave it out, or use a newer llama.cpp: `ggufspec build` makes one",
-            )
-        words += [flag, value] if value else [flag]
-    return tuple(words)
+    worker = Executable(path=install.worker, options=parse_help(out + err, plain=False))
+    arguments = Arguments(worker, install)
+    arguments.require_flag("host", settings.host)
+    arguments.require_flag("port", settings.port)
+    arguments.require_flag("threads", settings.threads)
+    if settings.devices:
+        arguments.require_flag("devices", ",".join(settings.devices))
+    if settings.cache:
+        arguments.require_flag("cache")
+    return arguments.to_argv()
 
 
 @contextmanager

@@ -110,10 +110,8 @@ def read_keys(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
             f"{len(files)} key files do not go with {counted(len(urls), 'server')}",
             "give one file for all servers, or one for each, those of --url first",
         )
-    if len(files) == len(urls):
-        keys = [read_key(file) for file in files]
-    else:
-        keys = [read_key(files[0] if files else None)] * len(urls)
+    keys = [read_key(file) for file in files or (None,)]
+    keys = keys if len(keys) == len(urls) else keys * len(urls)
     return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 

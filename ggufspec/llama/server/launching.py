@@ -164,9 +164,7 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
     """
     with ExitStack() as resources:
         scratch = resources.enter_context(temporary.folder())
-        server = _start(argv, resources, scratch, port=port, key=None, timeout_s=timeout_s)
-        server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
-        return server
+        return _start(argv, resources, scratch, port=port, key=None, timeout_s=timeout_s)
 
 
 def find_free_ports(first: int) -> Iterator[int]:
@@ -198,7 +196,6 @@ def _start_with_key(load: RunSpec, install: Install, timeout_s: float | None) ->
         argv = commands.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
         server = _start(argv, resources, scratch, port=port, key=key, timeout_s=timeout_s)
         key_file.unlink()  # it has been read
-        server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
         return server
 
 
@@ -211,7 +208,7 @@ def _start(
     key: str | None,
     timeout_s: float | None,
 ) -> Server:
-    """Start a server, wait until it answers, and make sure that it does; ``resources`` ends it.
+    """Start a server, wait until it answers, and make sure that it does; it takes the resources over.
 
     Raises:
         PortTakenError: another program has the port.
@@ -254,6 +251,7 @@ def _start(
     except Failure as failure:
         failure.log = server.log.read_bytes()
         raise
+    server._resources = resources.pop_all()  # noqa: SLF001  # it closes them from here on
     return server
 
 

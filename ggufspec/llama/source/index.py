@@ -162,8 +162,7 @@ def releases(where: IndexSettings | None = None, *, package: str = PACKAGE) -> l
     Raises:
         SourceError: it has none, or cannot be asked.
     """
-    where = where or settings()
-    reasons: list[str] = []
+    where, reasons = where or settings(), list[str]()
     with _client(where) as client:
         answers = _ask(package, package, where, client, reasons)
         offered = {Version(file.version) for _, candidates in answers for file in candidates if file.version}
@@ -293,11 +292,11 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgre
             for chunk in response.iter_bytes(_CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)
-                _check_size(done, name)
+                _check(done <= _MOST_BYTES, f"{name} is larger than any source of llama.cpp")
                 yield BuildProgress(step=BuildStep.FETCH, done=done, total=total, line=final.name)
             file.flush()
             os.fsync(file.fileno())
-        _verify(aside, final.parent.name, name)
+        _check(digests.of_file(aside).sha256 == final.parent.name, f"the SHA-256 of {name} does not match")
         aside.rename(final)
     except SourceError:
         raise
@@ -311,14 +310,9 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgre
     return final
 
 
-def _check_size(size_bytes: int, name: str) -> None:
-    if size_bytes > _MOST_BYTES:
-        raise SourceError(f"{name} is larger than any source of llama.cpp", _ELSEWHERE)
-
-
-def _verify(archive: Path, sha256: str, name: str) -> None:
-    if digests.of_file(archive).sha256 != sha256:
-        raise SourceError(f"the SHA-256 of {name} does not match", _ELSEWHERE)
+def _check(is_right: bool, problem: str) -> None:  # the condition itself
+    if not is_right:
+        raise SourceError(problem, _ELSEWHERE)
 
 
 def _client(where: IndexSettings) -> PyPIClient:

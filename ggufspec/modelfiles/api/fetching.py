@@ -36,7 +36,9 @@ def fetch(asked: FetchOptions, sink: Sink = SILENT) -> hub.Survey:
         if asked.pair is not None or asked.target is not None:
             raise ValueError("--largest chooses the pair; do not name one")
         asked = asked.replace(pair=choose_largest(access, sink))
-    survey = _survey(asked, access)
+    target, draft = (None if names is None else str(names[0]) for names in (asked.target, asked.draft_model))
+    references, name = find_references(asked.pair, target, draft, asked.revision, access)
+    survey = hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
     if asked.revision is None and not asked.repin:
         pins.check_pins(survey)
     try:
@@ -68,13 +70,6 @@ def pin_files(survey: hub.Survey, sink: Sink, *, replace: bool = False) -> None:
         return
     if pinned:
         sink.say(f"pinned in {pins.user_file()}: {', '.join(pinned)}")
-
-
-def _survey(asked: FetchOptions, access: hub.Access) -> hub.Survey:
-    """Look up what options name."""
-    target, draft = (None if names is None else str(names[0]) for names in (asked.target, asked.draft_model))
-    references, name = find_references(asked.pair, target, draft, asked.revision, access)
-    return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
 
 
 def find_references(

@@ -218,7 +218,7 @@ def _mismatches(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[tup
             key = f"tokenizer.ggml.add_{name}_token"
             advice = _OVERRIDE if None in added else _EDIT
             yield _disagreement(key, *added), advice.format(key=key, value=str(bool(added[0])).lower())
-        ids = ours.ids[name], theirs.ids[name]
+        ids = [getattr(vocabulary, f"{name}_id") for vocabulary in (ours, theirs)]
         always = rule.ids is IdCheck.BOTH or (rule.ids is IdCheck.BOS_IF_ADDED and name == "eos")
         if ids[0] != ids[1] and (always or added[0]):
             key = f"tokenizer.ggml.{name}_token_id"

@@ -48,11 +48,6 @@ class Effective:
     bos_id: int | None
     eos_id: int | None
 
-    @property
-    def ids(self) -> dict[str, int | None]:
-        """The ids of BOS and EOS, by these names."""
-        return {"bos": self.bos_id, "eos": self.eos_id}
-
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDifference:

@@ -12,10 +12,11 @@ from ggufspec.modelfiles.gguf.files import (
     validate_file,
 )
 from ggufspec.modelfiles.gguf.reader import (
+    IK_TYPES,
+    TYPES_BY_NAME,
     FileSource,
     HeaderSource,
     StringArray,
     Tensor,
     check_path,
 )
-from ggufspec.modelfiles.gguf.tensor_types import IK_TYPES, TYPES_BY_NAME

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.reader import Header, StringArray, Tensor, Value
-from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES
+from ggufspec.modelfiles.gguf.reader import FILE_TYPES, Header, StringArray, Tensor, Value
 
 _T = TypeVar("_T", int, float, str, bool)
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS

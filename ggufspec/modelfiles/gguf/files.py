@@ -132,23 +132,23 @@ def _check_parts(headers: Mapping[str, Header], card: ModelCard) -> None:
 
     Each part says which one it is, of how many; a model in one file says nothing of the kind.
     """
-    count = 1 if card.split is None else card.split.count
-    if card.split is not None and count != len(headers):
-        first = next(iter(headers))
+    if card.split is None:
+        return
+    count, first = card.split.count, next(iter(headers))
+    if count != len(headers):
         raise ModelFileError(
             f"{first} is part 1 of {count} of a model, but its name says {counted(len(headers), 'part')}",
             f"restore the original names of all parts: …-00001-of-{count:05d}.gguf",
         )
     for number, (name, header) in enumerate(headers.items()):
         stated = header.metadata.get("split.no", number), header.metadata.get("split.count", count)
-        if card.split is not None and stated != (number, count):
+        if stated != (number, count):
             raise ModelFileError(
                 f"{name} is not part {number + 1} of {count} of this model, as its header states",
                 "put the parts of one model into one folder, with their original names",
             )
     total = card.metadata.get("split.tensors.count", len(card.tensors))
-    if card.split is not None and total != len(card.tensors):
-        first = next(iter(headers))
+    if total != len(card.tensors):
         raise ModelFileError(
             f"{first} and its other parts have {len(card.tensors)} tensors instead of {total!s:.20}",
             _DOWNLOAD_AGAIN,

@@ -172,9 +172,8 @@ def refuse_damage(model: ModelFile, pair: Pair | None = None, *, read: bool) -> 
         if not part.is_file():
             raise ModelFileError(f"there is no file {part}", f"restore it: {fetch_command(source)}")
         blob = part.resolve()
-        expected = (
-            model.sha256 if model.revision is not None else None
-        )  # of a commit; a branch may have moved on
+        # of a commit; a branch may have moved on
+        expected = model.sha256 if model.revision is not None else None
         if blob.parent.name == "blobs" and is_sha256(blob.name):
             expected = blob.name
         damage = _damage(part, expected, read=read)

@@ -2,6 +2,10 @@
 
 huggingface_hub's own download compares sizes, not hashes, so a damaged start of a resumed file would stay.
 Files that the Hub serves through its Xet protocol alone are left to it, and are hashed afterwards.
+
+Content hosts limit each connection, so several are faster than one. A large file is read in pieces, which are
+written in order: what is on the disk is always the beginning of the file, which can be hashed while it grows,
+and resumed by any program.
 """
 
 from __future__ import annotations
@@ -9,12 +13,16 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO
 
 import huggingface_hub
@@ -26,7 +34,7 @@ from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.hosts import BrokenAnswerError, SlowAnswerError
 from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
-from ggufspec.modelfiles.hub import cache, client, pieces
+from ggufspec.modelfiles.hub import cache, client
 from ggufspec.modelfiles.hub.answers import ContentRange, at_least_rate, open_answer, read_content_range
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.survey import FetchItem
@@ -230,7 +238,7 @@ class Transfer:
             self._report_progress(TransferState.DOWNLOADING, start + on_the_way.total)
 
         read = partial(self._read_piece, address, on_the_way)
-        for piece in pieces.read_in_order(read, start, self._item.file.size_bytes, wait):
+        for piece in read_in_order(read, start, self._item.file.size_bytes, wait):
             self._write(file, piece, received=start + on_the_way.total)
 
     def _open(self, address: str, part: str) -> AbstractContextManager[httpx2.Response]:
@@ -401,3 +409,66 @@ class Transfer:
         if always or now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
             self._report(TransferProgress(item=self._item, state=state, done_bytes=done, note=note))
+
+
+CONNECTIONS = 8  # for each file; other clients of content hosts take 6 to 16
+PIECE_BYTES = 4 << 20  # at 1 MB/s a piece takes four seconds; an interruption loses some of these
+_AHEAD = 2 * CONNECTIONS  # pieces that may wait in memory for an earlier one: 64 MiB
+_WAIT_S = 0.1
+
+Read = Callable[[int, int, threading.Event], bytes]
+
+
+def read_in_order(read: Read, start: int, end: int, wait: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the bytes of a file, piece by piece.
+
+    Args:
+        read: returns the bytes from one place to another, on a connection of its own; ends by any error soon
+            after the event is set.
+        start: where to begin.
+        end: where the file ends.
+        wait: called several times a second while the next piece is on its way.
+    """
+    given_up = threading.Event()
+    todo: SimpleQueue[tuple[int, Future[bytes]] | None] = SimpleQueue()
+    # no executor: the interpreter waits for its threads at the end, and a connection may have stalled
+    for _ in range(CONNECTIONS):
+        threading.Thread(target=_read_pieces, args=(read, end, todo, given_up), daemon=True).start()
+    ahead: deque[Future[bytes]] = deque()
+    starts = iter(range(start, end, PIECE_BYTES))
+    try:
+        while True:
+            for first in islice(starts, _AHEAD - len(ahead)):
+                ahead.append(Future())
+                todo.put((first, ahead[-1]))
+            if not ahead:
+                return
+            yield _result(ahead.popleft(), wait)
+    finally:
+        given_up.set()
+        for _ in range(CONNECTIONS):
+            todo.put(None)
+
+
+def _read_pieces(
+    read: Read,
+    end: int,
+    todo: SimpleQueue[tuple[int, Future[bytes]] | None],
+    given_up: threading.Event,
+) -> None:
+    while (asked := todo.get()) is not None and not given_up.is_set():
+        first, piece = asked
+        try:
+            piece.set_result(read(first, min(first + PIECE_BYTES, end), given_up))
+        except BaseException as error:  # noqa: BLE001 - raised again where the piece is wanted
+            piece.set_exception(error)
+
+
+def _result(piece: Future[bytes], wait: Callable[[], None]) -> bytes:
+    while True:
+        try:
+            return piece.result(_WAIT_S)
+        except TimeoutError:
+            if piece.done():  # the error is the piece's own
+                raise
+            wait()

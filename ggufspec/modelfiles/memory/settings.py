@@ -272,7 +272,8 @@ def windows(card: ModelCard) -> tuple[int | None, ...]:
     stated = card.metadata.get(f"{card.architecture}.attention.sliding_window_pattern")
     pattern = _PATTERNS.get(card.architecture)
     window = card.sliding_window
-    if window is None and pattern is not None and "sliding_window" not in _keys(card):
+    is_stated = any(key.endswith(".sliding_window") for key in card.metadata)
+    if window is None and pattern is not None and not is_stated:
         window = pattern.window
     if window is None:
         return (None,) * card.n_layers
@@ -283,7 +284,3 @@ def windows(card: ModelCard) -> tuple[int | None, ...]:
     period = stated if isinstance(stated, int) and stated > 0 else pattern.period
     dense = 0 if pattern.dense_first else period - 1
     return tuple(None if layer % period == dense else window for layer in range(card.n_layers))
-
-
-def _keys(card: ModelCard) -> set[str]:
-    return {key.rpartition(".")[2] for key in card.metadata}

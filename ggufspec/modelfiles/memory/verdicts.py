@@ -183,9 +183,8 @@ class MemoryFit(IntEnum):
     """How well a plan fits, the worst last."""
 
     FITS = 0
-    TIGHT = (
-        1  # not into the memory that is free now, or only with weights that are read from the disk repeatedly
-    )
+    # not into the memory that is free now, or only with weights that are read from the disk repeatedly
+    TIGHT = 1
     IMPOSSIBLE = 2
 
 
