@@ -7,12 +7,12 @@ What each figure means in plain words, and how it was validated, stands in ``doc
 from __future__ import annotations
 
 from ggufspec.domain import Estimate, StoppingRule, schedule_looks
+from ggufspec.stats.anchors import drift
 from ggufspec.stats.cells import Cell, Rates, align, p_of_equal_groups, spread, unstable
 from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.disturbance import (
     combine_slowdowns,
     disturbance_error,
-    drift,
     expected_slowdown,
     mean_slowdown,
     rising_line,

@@ -259,6 +259,36 @@ def test_drift_intervals_cover_the_truth(n: int) -> None:
     assert 0.92 <= hits / 400 <= 0.99
 
 
+def test_a_slow_wave_is_no_trend() -> None:
+    random = np.random.default_rng(4)
+    n, correlation = 30, 0.6  # of a measurement with the one before it
+    hits = 0
+    for _ in range(300):
+        wave = [random.normal(0, 0.02)]
+        for step in random.normal(0, 0.02 * math.sqrt(1 - correlation**2), n - 1):
+            wave.append(correlation * wave[-1] + step)
+        lo, _, hi = known(stats.drift(range(n), np.exp(wave).tolist()))
+        hits += int(lo <= 0 <= hi)
+    assert hits / 300 >= 0.9  # an interval for independent noise holds in 70 %
+
+
+def test_a_trend_is_found_beside_independent_noise() -> None:
+    random = np.random.default_rng(5)
+    times = np.arange(30.0)
+    sure = 0
+    for _ in range(100):
+        logs = math.log(0.95) * times / times[-1] + random.normal(0, 0.02, len(times))
+        sure += int(known(stats.drift(times.tolist(), np.exp(logs).tolist()))[2] < 0)
+    assert sure >= 85
+
+
+def test_measurements_at_nearly_one_time_have_any_slope() -> None:
+    found = stats.drift([0.0, 0.001, 3000.0, 6000.0, 6000.001], [50.0, 51.0, 50.5, 51.0, 50.0])
+    assert abs(found.value) < 0.1
+    assert found.lo == -1.0
+    assert 1e6 < found.hi < math.inf
+
+
 @pytest.mark.parametrize(
     ("more", "errors", "expected"),
     [

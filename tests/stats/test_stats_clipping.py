@@ -61,6 +61,18 @@ def test_many_or_lonely_far_runs_are_kept() -> None:
     assert [rates.runs_clipped for rates in alike] == [7, 7]
 
 
+def test_a_prompt_or_a_load_that_is_slow_half_of_the_time_behaves_so() -> None:
+    """All of its runs are far from its median, and nothing else says how fast it is."""
+    rates = _rates(7, 8, 4, between=0.5)
+    halves = _slowed(rates, (0, 1), (0, 2))
+    (clipped,) = stats.clip([_slowed(halves, (3, 1))])
+    assert (clipped.table[0] == halves.table[0]).all()
+    assert clipped.clipped[3, 1]
+    loads = np.tile(np.arange(10.0), (4, 1))
+    burst = _slowed(replace(_rates(7, 4, 10), loads=loads), (2, 3), (3, 3))
+    assert not stats.find_far(burst)[:, 3].any()
+
+
 def test_a_clipped_run_narrows_the_interval_and_costs_a_degree_of_freedom() -> None:
     arm, alone = _slowed(_rates(1, 8, 5), (3, 2)), _rates(2, 8, 5)
     measured, clipped = stats.paired_effect(arm, alone), stats.paired_effect(*stats.clip([arm, alone]))
