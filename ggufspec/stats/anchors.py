@@ -25,7 +25,7 @@ from ggufspec.stats.effects import WIDEST
 from ggufspec.stats.estimates import ERROR, Z95
 
 _EXACT_UP_TO = 40
-_WAVES = np.array([0.5, 1.0, 2.0, 4.0, 8.0])  # τ over the usual distance of measurements
+_WAVES = np.array([0.5, 1.0, 2.0, 4.0])  # τ over the usual distance of measurements
 _SHARES = (0.5, 0.95)  # of the noise that is a wave; the rest is independent
 _LONGEST_WAVE = 0.25  # τ over the whole duration: a longer wave cannot be told from a trend
 _INDEPENDENT = 0.5  # the chance of independent noise before anything is measured
@@ -130,7 +130,8 @@ def _log_likelihood(correlations: Values, values: Values) -> float:
         values: what a line is of, its columns, and last the values themselves.
     """
     root = np.linalg.cholesky(correlations)
-    *line, noise = np.abs(np.linalg.qr(np.linalg.solve(root, values), mode="r").diagonal())
+    triangle = np.linalg.qr(np.linalg.solve(root, values), mode="r")
+    *line, noise = np.abs(np.diagonal(triangle))
     degrees = len(values) - len(line)
     return -float(
         np.log(root.diagonal()).sum() + np.log(line).sum() + degrees * math.log(max(noise, _SLIGHT))

@@ -75,7 +75,7 @@ def simulate(repeats: int, phi: float, trend: float, seed: int) -> Outcome:
 
 PATHS = tuple(
     Path(name=f"drift, 8 × {repeats}, {noise}, {trend:.0%} slower at the end", simulate=simulation)
-    for repeats in (5, 20)
+    for repeats in (5, 8, 20)
     for noise, phi in (("independent noise", 0.0), ("a slow wave", 0.9))
     for trend in (0.0, 0.05)
     for simulation in (partial(simulate, repeats, phi, trend),)
