@@ -108,6 +108,12 @@ def test_a_set_pair_and_suite_hold_for_a_bench(tmp_path: Path, monkeypatch: pyte
     assert shell.here("bench", "--pair", "demo", "-p", "Hi", "--dry-run").returncode == 0
 
 
+def test_a_set_pair_stands_back_for_models_that_check_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_PAIR", "llama-3-70b")
+    for words in (("demo",), ("demo:target", "demo:drafter"), ("--pair", "demo")):
+        assert shell.done("check", *words).stdout.startswith("accepted")
+
+
 def test_a_suite_that_is_set_stands_back_for_a_prompt(config: Path, tmp_path: Path) -> None:
     llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     config.write_text(f'suite = "general"\nllama = "{llama}"\n')

@@ -253,6 +253,7 @@ class Arm:
         self, effect: stats.Effect | None, rates: stats.Rates, *, threshold: float = judging.THRESHOLD
     ) -> SpeedJudgement:
         present = ~np.isnan(rates.table)
+        servers = self.spec.servers
         return judging.judge_effect(
             effect,
             prompts=int(present.any(axis=1).sum()),
@@ -261,6 +262,7 @@ class Arm:
             runs_planned=self.runs_planned,
             text_differs=self.text_differs,
             threshold=threshold,
+            repeats_load=servers is None or len(servers.endpoints) >= 2 * stats.MIN_LOADS,
             family=1 if self.stopping is None else self.stopping.comparisons,
         )
 

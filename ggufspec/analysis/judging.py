@@ -80,6 +80,7 @@ def judge_effect(
     text_differs: bool = False,
     family: int = 1,
     threshold: float = THRESHOLD,
+    repeats_load: bool = True,
 ) -> SpeedJudgement:
     """Judge a comparison of two arms.
 
@@ -92,8 +93,9 @@ def judge_effect(
         text_differs: whether the arm wrote another text than the target, which no near-tie explains.
         family: how many arms the interval of the effect accounts for.
         threshold: the smallest change that matters, 0.01 for 1 %.
+        repeats_load: whether more repeats are more loads; few servers that run already stay loaded.
     """
-    verdict, missing = _find(effect, threshold)
+    verdict, missing = _find(effect, threshold, repeats_load=repeats_load)
     more = _needed(effect, repeats, missing, threshold)
     ratio = None if effect is None else effect.ratio
     shows_interval = ratio is not None and is_meaningful(ratio)
@@ -117,7 +119,9 @@ def judge_effect(
     )
 
 
-def _find(effect: stats.Effect | None, threshold: float) -> tuple[SpeedVerdict, tuple[Missing, ...]]:
+def _find(
+    effect: stats.Effect | None, threshold: float, *, repeats_load: bool
+) -> tuple[SpeedVerdict, tuple[Missing, ...]]:
     """Return the verdict, and what is missing where there is none."""
     if effect is not None and effect.gap is stats.Gap.UNLIKE_FAILURES:
         return SpeedVerdict.UNDECIDED, (Missing.FAILURES,)
@@ -126,7 +130,7 @@ def _find(effect: stats.Effect | None, threshold: float) -> tuple[SpeedVerdict, 
     if effect is not None and effect.gap is stats.Gap.NOT_INTERLEAVED:
         return judge_ratio(effect.ratio, threshold=threshold), (Missing.LOADS,)
     if effect is None or effect.cells < _LEAST_PAIRS:
-        return SpeedVerdict.UNDECIDED, (Missing.RUNS,)
+        return SpeedVerdict.UNDECIDED, (Missing.RUNS if repeats_load else Missing.LOADS,)
     verdict = judge_ratio(effect.ratio, threshold=threshold)
     if verdict is not SpeedVerdict.UNDECIDED:
         return verdict, ()

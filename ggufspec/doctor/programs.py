@@ -67,7 +67,7 @@ def find_installs(
     if first is not None:
         return (first, *(other for other in present if other.root != first.root)), unusable, None
     fixes = {
-        settings.SettingSource.DEFAULT: "ggufspec doctor",  # named by --llama
+        settings.SettingSource.DEFAULT: "leave out --llama: ggufspec doctor",
         settings.SettingSource.FILE: "ggufspec config unset llama",
         settings.SettingSource.ENVIRONMENT: f"unset {where}",
     }

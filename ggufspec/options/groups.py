@@ -118,7 +118,7 @@ class PairOption(Options, section="Models"):
         complete="pairs",
         common=True,
         setting="llama-3-70b",
-        replaced_by=("target", "largest", "tuned", "url", "url_drafting"),
+        replaced_by=("model", "target", "largest", "tuned", "url", "url_drafting"),
         help="Pair from the catalogue.",
         shown="the pair fetched last, else the embedded one",
     )

@@ -452,6 +452,14 @@ def test_a_server_is_one_load_however_often_it_is_asked(start: str | None) -> No
     assert " estimate " in overview.overview(stored, "md")
 
 
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_more_repeats_are_not_said_to_decide_what_loads_would(repeats: int) -> None:
+    text = overview.overview(_asked_again(*[None] * repeats), "table")
+    assert "More runs would decide it" not in text
+    assert "would probably decide it" not in text
+    assert "For a verdict, name three servers of each kind" in text
+
+
 def test_a_server_that_was_started_again_is_another_load() -> None:
     judged = _judgement(_asked_again("1", "1", "2", "2", "3", "3"))
     assert (judged.loads, judged.verdict) == (3, SpeedVerdict.FASTER)

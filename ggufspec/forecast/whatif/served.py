@@ -206,9 +206,9 @@ def _read_rounds(
 
 def _ended_early(drafting: Endpoint) -> GgufspecError:
     return GgufspecError(
-        f"the server at {drafting.url} ends drafts early, as with a p-min, and its rounds do not tell where "
-        "others would end",
-        "start it with --draft-p-min 0, or measure with `ggufspec tune`",
+        f"the server at {drafting.url} ends drafts early, as with a p-min or short answers, and its rounds "
+        "do not tell where others would end",
+        "start it with --draft-p-min 0, let it write longer answers, or measure with `ggufspec tune`",
     )
 
 
