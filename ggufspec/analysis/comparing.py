@@ -95,6 +95,7 @@ class BenchComparison:
         return notebooks.html(self)
 
 
+@notebooks.named_options
 def compare(
     before: ResultSet | Sequence[ResultSet],
     after: ResultSet | Sequence[ResultSet] | None = None,

@@ -226,6 +226,18 @@ class Options(Frozen):
             object.__setattr__(self, name, value)
         self.check()
 
+    def check_ranges(self) -> None:
+        """Refuse values that no command line could give: numbers out of range, and unknown words.
+
+        Raises:
+            GgufspecError: naming the option.
+        """
+        for name, value in self.given.items():
+            try:
+                self.options[name].kind.check(value)
+            except ValueError as error:
+                raise GgufspecError(f"{name}: {str(error).rstrip('.')}", "give another value") from error
+
     def check(self) -> None:
         """Refuse values that contradict each other.
 
@@ -391,6 +403,7 @@ def takes(options: type[A], *positional: str) -> Callable[[Callable[Concatenate[
             values |= dict(zip(first, arguments, strict=False))
             notebooks.check_options(name, values, known)
             asked = options(**values)
+            asked.check_ranges()
             asked.refuse_several()
             return run(asked, **given)
 

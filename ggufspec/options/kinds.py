@@ -70,6 +70,9 @@ class Kind:
         """Return the value that a call from Python means: of most kinds the value itself, not a text."""
         return value
 
+    def check(self, value: Any) -> None:
+        """Raise ValueError where a value is none that ``parse`` returns, for a call from Python."""
+
     def join(self, parts: Sequence[Any]) -> Any:
         """Return the value that several parts of it make together."""
         return parts[-1]
@@ -98,6 +101,11 @@ class Word(Kind):
         if text not in self.words:
             raise ValueError(f"{text!r} is not one of {', '.join(map(repr, self.words))}.")
         return text
+
+    def check(self, value: Any) -> None:
+        """Refuse another word; an empty one stands for the default."""
+        if value:
+            self.parse(value)
 
 
 class SuiteName(Word):
@@ -151,6 +159,11 @@ class Number(Kind):
             raise ValueError(f"{text!r} is neither 0 nor between {_SMALLEST:g} and {_LARGEST:g}")
         return number
 
+    def check(self, value: Any) -> None:
+        """Refuse a number out of range."""
+        if value is not None:
+            self._check(value)
+
     def _check(self, number: float) -> None:
         is_low = self.least is not None and (number < self.least or (self._is_open and number == self.least))
         if is_low or (self.most is not None and number > self.most):
@@ -202,6 +215,11 @@ class Duration(Kind):
         if not 1 <= seconds <= _LONGEST_S:
             raise ValueError(f"{text!r} is not between 1 second and {_LONGEST_S // 3600} hours")
         return seconds
+
+    def check(self, value: Any) -> None:
+        """Refuse what is no time that passes."""
+        if value is not None and value <= 0:
+            raise ValueError(f"{value} is not a number of seconds above 0")
 
     def format(self, value: float) -> str:
         """Return the seconds, in the largest unit that loses nothing."""
@@ -572,6 +590,18 @@ class Axis(Joined):
         """Return the distinct values in the given order."""
         return tuple(dict.fromkeys(value for part in text.split(",") for value in self._values(part.strip())))
 
+    @property
+    def _limits(self) -> str:
+        return f"{self.name} are from {exact_decimal(self._least)} to {exact_decimal(self._most)}"
+
+    def check(self, value: Any) -> None:
+        """Refuse a number out of range, and a word that is none."""
+        for one in value or ():
+            if isinstance(one, str):
+                self.parse(one)
+            elif self._number is not None and not self._least <= one <= self._most:
+                raise ValueError(f"{one} is out of range: {self._limits}")
+
     def _values(self, text: str) -> Iterator[Any]:
         if text in self._words:
             yield text
@@ -589,9 +619,7 @@ class Axis(Joined):
             raise ValueError(f"{text!r} is not a number, a list or a range; examples: {examples}") from None
         if not self._least <= first <= last <= self._most:
             raise ValueError(
-                f"{text!r} is out of range: {self.name} are from {exact_decimal(self._least)} to "
-                f"{exact_decimal(self._most)}, "
-                "and a range starts with its lower end"
+                f"{text!r} is out of range: {self._limits}, and a range starts with its lower end"
             )
         multiplies = bool(match and match["operator"] == "*")
         if multiplies and first == 0:

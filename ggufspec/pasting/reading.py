@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ggufspec import paths, units, userfiles
+from ggufspec import notebooks, paths, units, userfiles
 from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions, kinds
@@ -485,6 +485,7 @@ _TUPLES = frozenset({"devices", "draft_devices", "tensor_split"})
 _MOST_NAMED = 8
 
 
+@notebooks.named_options
 def paste(text: str | Path, name: str | None = None) -> PastedCommand:
     """Read the command of llama.cpp that you run today, as ``ggufspec bench --from`` does; nothing is run.
 

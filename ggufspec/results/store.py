@@ -96,10 +96,10 @@ def find_bench(run: str) -> Path:
     shown = repr(run if len(run) <= _LONGEST_NAME else f"{run[:_LONGEST_NAME]}…")
     if matches:
         raise ResultsError(
-            f"{shown} is the beginning of {len(matches)} runs", f"use a complete id, such as {matches[0]}"
+            f"{shown} is the beginning of {len(matches)} benches", f"use a complete id, such as {matches[0]}"
         )
     raise ResultsError(
-        f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {names[-1]}"
+        f"there is no bench {shown}", f"`ggufspec show --list` lists them; the last is {names[-1]}"
     )
 
 

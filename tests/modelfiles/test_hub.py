@@ -231,6 +231,14 @@ def test_the_last_pair_is_forgotten_with_its_files(tmp_path: Path, home: Path) -
     assert hub.last_pair() is None
 
 
+def test_a_pair_that_cannot_be_remembered_is_there_nevertheless(home: Path) -> None:
+    (home / "data").mkdir(exist_ok=True)
+    (home / "data" / "last_pair.json").mkdir()  # root may write everywhere, but no file over a folder
+    with pytest.raises(errors.GgufspecError, match="the files are there, but") as caught:
+        finish(hub.fetch(hub.survey_fetch("x", parse("demo:target"), None, hub.Access()), hub.Access()))
+    assert "GGUFSPEC_DATA" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("name", "family"),
     [

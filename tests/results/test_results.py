@@ -126,7 +126,7 @@ def test_runs_are_a_sequence_that_load_finds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("nope", "there is no run 'nope'"), ("2", "beginning of 2 runs")]
+    ("name", "words"), [("nope", "there is no bench 'nope'"), ("2", "beginning of 2 benches")]
 )
 def test_load_says_what_is_wrong(name: str, words: str) -> None:
     values.bench()

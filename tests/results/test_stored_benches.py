@@ -97,7 +97,7 @@ def test_only_benches_of_the_store_are_deleted(tmp_path: Path) -> None:
 def test_a_text_that_cannot_be_a_name_is_a_run_that_is_not_there(name: str) -> None:
     values.drafting_bench()
     for call in (results.load, results.reopen, results.delete):
-        with pytest.raises(ResultsError, match="there is no run") as caught:
+        with pytest.raises(ResultsError, match="there is no bench") as caught:
             call(name)
         assert len(caught.value.message) < 200
     assert shell.here("show", name).returncode == 13

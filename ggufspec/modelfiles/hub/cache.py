@@ -16,7 +16,7 @@ from typing import NamedTuple
 import huggingface_hub
 import msgspec
 
-from ggufspec import digests, paths
+from ggufspec import digests, paths, userfiles
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import GgufspecError, ModelFileError, NotCachedError
 from ggufspec.modelfiles import catalog
@@ -87,8 +87,20 @@ def listed_offline(repo: str, revision: str | None, access: Access, kind: str) -
 
 
 def remember_fetched(pair: Pair) -> None:
-    """Record the pair that was fetched last: the default of a bench."""
-    paths.write_atomically(_last_pair_file(), msgspec.json.encode(pair, enc_hook=str).decode())
+    """Record the pair that was fetched last: the default of a bench.
+
+    Raises:
+        GgufspecError: it cannot be written; the files of the pair are there nevertheless.
+    """
+    file = _last_pair_file()
+    try:
+        paths.write_atomically(file, msgspec.json.encode(pair, enc_hook=str).decode())
+    except OSError as error:
+        reason, hint = paths.explain(error, file, "GGUFSPEC_DATA")
+        message = (
+            f"the files are there, but {file}, which makes them the default, cannot be written: {reason}"
+        )
+        raise userfiles.writing_error(error, message, hint) from error
 
 
 def origin(path: Path) -> ModelFile | None:
