@@ -109,13 +109,7 @@ def _age_ns(status: os.stat_result) -> int:
 
 def _identity(status: os.stat_result) -> tuple[int | str, ...]:
     # a device or inode number can exceed SQLite's 64 signed bits
-    return (
-        str(status.st_dev),
-        str(status.st_ino),
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+    return (str(status.st_dev), str(status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @contextmanager

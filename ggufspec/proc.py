@@ -188,11 +188,7 @@ def run(
 
 
 def stream(
-    argv: Sequence[str],
-    *,
-    log: Path,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Generator[str, None, Completed]:
     """Run a child, append its output (stderr included) to ``log``, and yield each line as it is written.
 

@@ -13,13 +13,7 @@ from ggufspec.choices import (
     Role,
     SplitMode,
 )
-from ggufspec.domain.acceptances import (
-    Acceptance,
-    AcceptanceRate,
-    Positions,
-    Steady,
-    parse_acceptances,
-)
+from ggufspec.domain.acceptances import Acceptance, AcceptanceRate, Positions, Steady, parse_acceptances
 from ggufspec.domain.judgements import (
     Estimate,
     Missing,

@@ -146,11 +146,7 @@ def time_rounds(
 
 
 def replays(
-    runs: Sequence[RoundsRun],
-    curve: CostCurve,
-    draftings: Sequence[Drafting],
-    *,
-    build: int | None = None,
+    runs: Sequence[RoundsRun], curve: CostCurve, draftings: Sequence[Drafting], *, build: int | None = None
 ) -> Iterator[Forecast]:
     """Yield the forecast of each draft size: over all runs, then by category where there are several.
 
@@ -193,7 +189,5 @@ def _including(estimate: Estimate, ends: Sequence[float]) -> Estimate:
         return estimate
     lowest, highest = (pick((estimate.value, *ends)) for pick in (min, max))
     return replace(
-        estimate,
-        lo=estimate.lo * lowest / estimate.value,
-        hi=estimate.hi * highest / estimate.value,
+        estimate, lo=estimate.lo * lowest / estimate.value, hi=estimate.hi * highest / estimate.value
     )

@@ -188,11 +188,7 @@ def check_machine(session: Session, sink: Sink) -> None:
 
 
 def begin(
-    session: Session,
-    *,
-    command: tuple[str, ...],
-    name: str | None = None,
-    resume: str | None = None,
+    session: Session, *, command: tuple[str, ...], name: str | None = None, resume: str | None = None
 ) -> ResultSet:
     """Open the store of a bench: a new one, under its own or a given name, or one that was cut off.
 

@@ -291,11 +291,7 @@ class Sweep:
             context=self.context,
             threads=threads,
             offload=replace(
-                self.offload.target_alone,
-                target=placed,
-                split_mode=split[0],
-                tensor_split=split[1],
-                rpc=rpc,
+                self.offload.target_alone, target=placed, split_mode=split[0], tensor_split=split[1], rpc=rpc
             ),
             sampling=self.sampling,
             ubatch=ubatch,

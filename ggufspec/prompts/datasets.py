@@ -288,8 +288,7 @@ def _choose_part(
         example = replace(reference, part=names[matching[0]])
         several = ", ".join(sorted(names[part] for part in matching)[:_MOST_NAMED])
         raise GgufspecError(
-            f"{reference} has several parts: {several}",
-            f"name one, such as {ON_HUB}{example}",
+            f"{reference} has several parts: {several}", f"name one, such as {ON_HUB}{example}"
         )
     (part,) = matching
     return names[part], tuple(parts[part])

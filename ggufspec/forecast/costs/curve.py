@@ -251,11 +251,7 @@ class _DepthGrid:
 
 
 def flat_curve(
-    target_tps: float,
-    drafter_tps: float,
-    *,
-    ratios: Sequence[float],
-    overhead_s: float = 0.0,
+    target_tps: float, drafter_tps: float, *, ratios: Sequence[float], overhead_s: float = 0.0
 ) -> CostCurve:
     """Return the curve of two rates, the same at every depth.
 

@@ -223,11 +223,7 @@ def _device(
     name: str, gigabytes: float, teraflops: float, source: str, efficiency: Efficiency = ON_GPU
 ) -> DevicePeaks:
     return DevicePeaks(
-        name=name,
-        bandwidth=gigabytes * 1e9,
-        flops=teraflops * 1e12,
-        source=source,
-        efficiency=efficiency,
+        name=name, bandwidth=gigabytes * 1e9, flops=teraflops * 1e12, source=source, efficiency=efficiency
     )
 
 

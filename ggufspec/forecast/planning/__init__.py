@@ -23,16 +23,7 @@ from ggufspec.options import PlanOptions, only, takes
 from ggufspec.results import Configuration, read_configuration
 from ggufspec.units import parse_memory
 
-__all__ = [
-    "CONTEXT",
-    "FetchState",
-    "PairFit",
-    "Planned",
-    "Site",
-    "detect_site",
-    "fit_pair",
-    "plan",
-]
+__all__ = ["CONTEXT", "FetchState", "PairFit", "Planned", "Site", "detect_site", "fit_pair", "plan"]
 
 Size = str | int
 """An amount of memory: ``24G``, or bytes."""

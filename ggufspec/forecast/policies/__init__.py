@@ -19,8 +19,4 @@ from ggufspec.forecast.policies.rules import (
     replay,
     replay_p_min,
 )
-from ggufspec.forecast.policies.schedules import (
-    DraftSchedule,
-    ScheduleComparison,
-    compare_schedule,
-)
+from ggufspec.forecast.policies.schedules import DraftSchedule, ScheduleComparison, compare_schedule

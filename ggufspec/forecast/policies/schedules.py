@@ -158,11 +158,7 @@ def compare_schedule(
     over = {repeat: fmean(logs[repeat] for logs in overs) for repeat in everywhere}
     over = over or {0: fmean(fmean(logs.values()) for logs in overs)}  # runs failed in every repeat
     return ScheduleComparison(
-        bench=bench,
-        schedule=schedule,
-        best_fixed=fixed,
-        gains=tuple(gains),
-        over_fixed=_ratio(over),
+        bench=bench, schedule=schedule, best_fixed=fixed, gains=tuple(gains), over_fixed=_ratio(over)
     )
 
 

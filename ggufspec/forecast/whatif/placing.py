@@ -41,12 +41,7 @@ def shape(card: ModelCard, *, depth: int) -> Shape:
 
 
 def shapes_by_device(
-    card: ModelCard,
-    distribution: Distribution,
-    *,
-    depth: int,
-    caches: CacheTypes,
-    experts: ExpertUse | None,
+    card: ModelCard, distribution: Distribution, *, depth: int, caches: CacheTypes, experts: ExpertUse | None
 ) -> dict[int | None, Shape]:
     """Return the shape of what each device evaluates; a GPU's number, or None for the host, is the key.
 
