@@ -131,58 +131,48 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
         if sure and abs(moved.value) > _DRIFT:
             yield _warn(MeasurementWarning.DRIFT, f"{moved.value:+.1%} from start to end")
     gaps = [arm for arm in groups if arm.gain is not None and arm.gain.gap is stats.Gap.NOT_INTERLEAVED]
-    if gaps:
-        yield _warn(MeasurementWarning.NOT_INTERLEAVED, _names(gaps), gaps)
+    yield from _show(MeasurementWarning.NOT_INTERLEAVED, gaps)
     disturbed = [arm for arm in groups if arm.disturbed > MOST_DISTURBED]
-    if disturbed:
-        most = max(arm.disturbed for arm in disturbed)
-        yield _warn(MeasurementWarning.DISTURBED, f"{units.format_percent(most, 0)} of the runs", disturbed)
+    most = units.format_percent(max((arm.disturbed for arm in groups), default=0.0), 0)
+    yield from _show(MeasurementWarning.DISTURBED, disturbed, f"{most} of the runs")
     unlike = [
         arm
         for arm in groups
         if any(other and arm.fails_unlike(other) for other in (arm.baseline, arm.counterpart))
     ]
-    if unlike:
-        yield _warn(MeasurementWarning.UNEQUAL_FAILURES, _names(unlike), unlike)
-    widened = [arm for arm in groups if arm.gain is not None and arm.gain.disturbance]
-    if widened:
-        most = max(arm.gain.disturbance for arm in widened if arm.gain is not None)
-        yield _warn(
-            MeasurementWarning.WIDENED,
-            f"up to {units.format_percent(np.expm1(stats.Z95 * most), 0)}",
-            widened,
-        )
+    yield from _show(MeasurementWarning.UNEQUAL_FAILURES, unlike)
+    added = {arm.spec: arm.gain.disturbance for arm in groups if arm.gain is not None}
+    widest = units.format_percent(np.expm1(stats.Z95 * max(added.values(), default=0.0)), 0)
+    widened = [arm for arm in groups if added.get(arm.spec)]
+    yield from _show(MeasurementWarning.WIDENED, widened, f"up to {widest}")
     single = [arm for arm in groups if arm.spec.traffic is None]  # others have windows of any length
     lengths = [length for arm in single for length in arm.good.numbers("decoded").tolist() if length > 0]
     if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):
         yield _warn(MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens")
-    longer = {arm.spec.key: _furthest_beyond(arm) for arm in single}
-    if any(longer.values()):
-        shown_by = [arm for arm in single if longer[arm.spec.key]]
-        n_predict = shown_by[0].spec.n_predict
-        detail = f"up to {max(longer.values())} tokens where {n_predict} were asked for; {_names(shown_by)}"
-        yield _warn(MeasurementWarning.BEYOND_LENGTH, detail, shown_by)
+    longer = [(arm, beyond) for arm in single if (beyond := _furthest_beyond(arm))]
+    if longer:
+        shown_by, most_tokens = [arm for arm, _ in longer], max(beyond for _, beyond in longer)
+        asked_for = f"{shown_by[0].spec.n_predict} were asked for; {_names(shown_by)}"
+        yield _warn(
+            MeasurementWarning.BEYOND_LENGTH, f"up to {most_tokens} tokens where {asked_for}", shown_by
+        )
     served = [(arm, uncertain_percentiles(arm.traffic)) for arm in groups if arm.traffic is not None]
     few = [arm for arm, uncertain in served if uncertain]
     if few:
         count, percent = min((count, percent) for _, of in served for percent, count in of.items())
         yield _warn(MeasurementWarning.FEW_BEYOND, f"{count} beyond p{percent}; {_names(few)}", few)
     restless = [arm for arm in groups if stats.unstable(arm.measured)]
-    if restless:
-        yield _warn(MeasurementWarning.UNSTABLE, _names(restless), restless)
+    yield from _show(MeasurementWarning.UNSTABLE, restless)
     edges = [*_best_at_edge(groups)]
-    if edges:
-        detail = "; ".join(further for further, _ in edges[:_MOST_NAMED])
-        yield _warn(MeasurementWarning.BEST_AT_EDGE, detail, [arm for _, arm in edges])
+    further = "; ".join(further for further, _ in edges[:_MOST_NAMED])
+    yield from _show(MeasurementWarning.BEST_AT_EDGE, [arm for _, arm in edges], further)
+    of_all = f"of {len(results.current)} runs"
     clipped = [arm for arm in groups if arm.rates.runs_clipped]
-    if clipped:
-        count = sum(arm.rates.runs_clipped for arm in clipped)
-        yield _warn(MeasurementWarning.CLIPPED, f"{count} of {len(results.current)} runs", clipped)
+    count = sum(arm.rates.runs_clipped for arm in clipped)
+    yield from _show(MeasurementWarning.CLIPPED, clipped, f"{count} {of_all}")
     far = {arm.spec: 0 if arm in clipped else int(stats.find_far(arm.rates).sum()) for arm in groups}
     outlying = [arm for arm in groups if far[arm.spec]]
-    if outlying:
-        detail = f"{sum(far.values())} of {len(results.current)} runs"
-        yield _warn(MeasurementWarning.OUTLIERS, detail, outlying)
+    yield from _show(MeasurementWarning.OUTLIERS, outlying, f"{sum(far.values())} {of_all}")
     collapsed = rates.find_common(results.first_measured)
     if collapsed:
         by_key = {arm.spec.key: arm for arm in groups}
@@ -195,7 +185,7 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
         yield _warn(MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED)), shown)
     unknown = int(np.isnan(rates.prompt_in_window(results.current)).sum())
     if unknown:
-        yield _warn(MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs")
+        yield _warn(MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} {of_all}")
     drafted = texts.summarize_role(results.current, Role.DRAFTING)
     if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
         yield _warn(MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens")
@@ -209,6 +199,12 @@ def _warn(warning: MeasurementWarning, detail: str, shown_by: Iterable[Arm] = ()
     return BenchWarning(
         name=warning.value, advice=f"{ADVICE[warning]} ({detail})", arms=keys, of_bench=not keys
     )
+
+
+def _show(warning: MeasurementWarning, arms: Sequence[Arm], detail: str = "") -> Iterator[BenchWarning]:
+    """Yield a warning that some arms show, if any does; without a detail, it names them."""
+    if arms:
+        yield _warn(warning, detail or _names(arms), arms)
 
 
 def _furthest_beyond(arm: Arm) -> int:

@@ -74,10 +74,8 @@ class AuditSummary:
 
 def summarize_audits(runs: Runs) -> AuditSummary | None:
     """Return what the audits of some runs say together; None where nothing was audited or compared."""
-    audits, compared = (
-        runs.column("audit"),
-        [same for same in runs.column("text_identical") if same is not None],
-    )
+    audits = runs.column("audit")
+    compared = [same for same in runs.column("text_identical") if same is not None]
     if not compared and not any(audits):
         return None
     reasons = {audit.unjudged for audit in audits if audit is not None and audit.unjudged is not None}

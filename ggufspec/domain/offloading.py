@@ -71,18 +71,10 @@ def _drafter_behind(run: RunResult) -> bool:
 
 
 def _fell_short(model: PlacedModel) -> bool:
-    if (
-        model.requested.layers == "auto"
-        or model.loaded.offloaded_layers is None
-        or model.loaded.total_layers is None
-    ):
+    requested, total = model.requested.layers, model.loaded.total_layers
+    if requested == "auto" or total is None or model.loaded.offloaded_layers is None:
         return False
-    expected = (
-        model.loaded.total_layers
-        if model.requested.layers == "all"
-        else min(model.requested.layers, model.loaded.total_layers)
-    )
-    return model.loaded.offloaded_layers < expected
+    return model.loaded.offloaded_layers < (total if requested == "all" else min(requested, total))
 
 
 def _spilled(model: PlacedModel) -> bool:
@@ -91,17 +83,12 @@ def _spilled(model: PlacedModel) -> bool:
     With all layers on GPUs, only the token embeddings stay in the host's memory, and those are rarely larger
     than all other weights.
     """
-    if any(part.spilled_bytes for part in model.loaded.placement):
+    loaded, on_gpu = model.loaded, _on_gpu(model.loaded.placement)
+    if any(part.spilled_bytes for part in loaded.placement):
         return True
-    all_offloaded = (
-        model.loaded.total_layers is not None
-        and model.loaded.offloaded_layers == model.loaded.total_layers
-        and model.requested.cpu_moe is None
-    )
-    on_gpu = _on_gpu(model.loaded.placement)
-    return (
-        all_offloaded and 0 < on_gpu < sum(part.model_bytes or 0 for part in model.loaded.placement) - on_gpu
-    )
+    all_offloaded = loaded.total_layers is not None and loaded.offloaded_layers == loaded.total_layers
+    on_host = sum(part.model_bytes or 0 for part in loaded.placement if part.on_host)
+    return all_offloaded and model.requested.cpu_moe is None and 0 < on_gpu < on_host
 
 
 def _leaves_out(model: PlacedModel, offload: Offload) -> bool:
@@ -110,30 +97,21 @@ def _leaves_out(model: PlacedModel, offload: Offload) -> bool:
     Only for a split by layers: the buffers of rows and tensors name no device. Those of workers are numbered
     in another way than the devices, and are not judged.
     """
-    if (
-        offload.split_mode not in {None, SplitMode.LAYER}
-        or not model.loaded.placement
-        or model.requested.wants_gpu is False
-    ):
+    requested, placement = model.requested, model.loaded.placement
+    if offload.split_mode not in {None, SplitMode.LAYER} or not placement or requested.wants_gpu is False:
         return False
-    shares = dict(zip(model.requested.devices, offload.tensor_split, strict=False))
-    requested = {
-        name for name in model.requested.devices if (not shares or shares.get(name)) and not is_remote(name)
-    }
-    return bool(requested - {"none"} - {part.device for part in model.loaded.placement if part.model_bytes})
+    shares = dict(zip(requested.devices, offload.tensor_split, strict=False))
+    named = {name for name in requested.devices if (not shares or shares.get(name)) and not is_remote(name)}
+    return bool(named - {"none"} - {part.device for part in placement if part.model_bytes})
 
 
 def _leaves_worker_out(model: PlacedModel, spec: RunSpec) -> bool:
     """Whether a worker holds no weights, although nothing says which devices to use, or how much of them."""
-    offload = spec.own_offload
-    if (
-        offload.target.devices
-        or offload.tensor_split
-        or not model.loaded.placement
-        or model.requested.wants_gpu is False
-    ):
+    offload, placement = spec.own_offload, model.loaded.placement
+    is_said = offload.target.devices or offload.tensor_split or model.requested.wants_gpu is False
+    if is_said or not placement:
         return False
-    lent = {part.device.partition("[")[2].rstrip("]") for part in model.loaded.placement if part.model_bytes}
+    lent = {part.device.partition("[")[2].rstrip("]") for part in placement if part.model_bytes}
     return not set(offload.rpc) <= lent
 
 

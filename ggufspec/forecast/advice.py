@@ -96,9 +96,8 @@ def needs(forecast: Forecast) -> Needs:
     Args:
         forecast: that knows its shares of the time.
     """
-    earned = (
-        forecast.mean_accepted_length * forecast.target_s
-    )  # what the target alone would take for a round's tokens
+    # what the target alone would take for a round's tokens
+    earned = forecast.mean_accepted_length * forecast.target_s
     draft_s, verify_s, rest_s = (
         (share or 0.0) * forecast.round_s
         for share in (forecast.draft_share, forecast.verify_share, forecast.rest_share)

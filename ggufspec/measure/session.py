@@ -185,11 +185,8 @@ def _find_doubts(
 
 def _warnings_of(sweep: Sweep, models: ChosenModels, install: Install) -> Iterator[MeasurementWarning]:
     layers = (*sweep.target_layers, *(sweep.draft_layers if sweep.drafters else ()))
-    if (
-        install.gpu is False
-        and () in sweep.rpcs
-        and any(ModelRun(layers=number).wants_gpu for number in layers)
-    ):
+    wants_gpu = any(ModelRun(layers=number).wants_gpu for number in layers)
+    if wants_gpu and install.gpu is False and () in sweep.rpcs:
         yield MeasurementWarning.GPU_LESS_BUILD
     pairs = product(sweep.targets, sweep.drafters)
     if any(_weights(models.cards[drafter]) > _weights(models.cards[target]) for target, drafter in pairs):

@@ -330,17 +330,10 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        settings = (
-            sweep.splits,
-            sweep.base_runtimes(),
-            sweep.caches,
-            sweep.ubatches,
-            sweep.threads,
-            sweep.traffics,
-        )
+        loaded = sweep.splits, sweep.base_runtimes(), sweep.caches, sweep.ubatches
+        asked = sweep.threads, sweep.traffics, sweep.rpcs, sweep.askings
         self._axes = [
-            ((target,), *sweep.places_of(target, Role.TARGET), *settings, sweep.rpcs, sweep.askings)
-            for target in sweep.targets
+            ((target,), *sweep.places_of(target, Role.TARGET), *loaded, *asked) for target in sweep.targets
         ]
 
     def __len__(self) -> int:

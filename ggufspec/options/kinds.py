@@ -261,7 +261,9 @@ class Size(Kind):
 
     def meant(self, value: Any) -> Any:
         """Return an amount in bytes; a call from Python may give it as text, such as ``24G``."""
-        return self.parse(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return self.parse(value)
+        return parse_memory(value) if isinstance(value, int) else value
 
 
 class Sizes(Size):
@@ -281,7 +283,7 @@ class Sizes(Size):
         """Return the bytes of a text, and of texts among several."""
         if not isinstance(value, list | tuple):
             return super().meant(value)
-        return tuple(parse_memory(part) if isinstance(part, str) else part for part in value)
+        return tuple(parse_memory(part) if isinstance(part, str | int) else part for part in value)
 
 
 class AcceptanceText(Kind):

@@ -107,11 +107,8 @@ def _without_meta(run: str) -> Path | None:
     """Return the folder, by its path or id, of a bench whose meta.json was removed."""
     for folder in (Path(run), paths.runs_dir() / run):
         try:
-            if (
-                _NAME.fullmatch(folder.name)
-                and not _is_bench(folder)
-                and (folder / reading.RUNS).stat().st_size
-            ):
+            is_without = _NAME.fullmatch(folder.name) and not _is_bench(folder)
+            if is_without and (folder / reading.RUNS).stat().st_size:
                 return folder
         except (OSError, ValueError):
             continue

@@ -21,27 +21,18 @@ _NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
 
 
 class CurveKind(StrEnum):
-    """What a measured time is of."""
+    """What a measured time is of; the field of a curve that has the times of a kind has its name.
+
+    Of batches are the first three, single times the others.
+    """
 
     VERIFY = "verify"  # the target evaluates a batch
     DRAFT = "draft"  # the drafter evaluates one token, and the next is taken from it; or it drafts a block
     ABSORB = "absorb"  # the drafter reads a verified batch, and nothing is sampled
-    ROUND = "round"  # what a drafting round takes besides, however long the draft
-    PLAIN = "plain"  # what a step of the target alone takes besides
-    CHOOSE = "choose"  # the target's sampler chooses a token at one output
-    RESIZE = "resize"  # what a round takes more when the batch before it had another size
-
-
-_FIELDS = {
-    CurveKind.VERIFY: "verify",
-    CurveKind.DRAFT: "draft",
-    CurveKind.ABSORB: "absorb",
-    CurveKind.ROUND: "overhead_s",
-    CurveKind.PLAIN: "plain_overhead_s",
-    CurveKind.CHOOSE: "choose_s",
-    CurveKind.RESIZE: "resize_s",
-}
-"""The field of a curve that has the times of a kind: of batches the first three, single times the others."""
+    ROUND = "overhead_s"  # what a drafting round takes besides, however long the draft
+    PLAIN = "plain_overhead_s"  # what a step of the target alone takes besides
+    CHOOSE = "choose_s"  # the target's sampler chooses a token at one output
+    RESIZE = "resize_s"  # what a round takes more when the batch before it had another size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +106,7 @@ class CostCurve:
     @cached_property
     def by_kind(self) -> Mapping[CurveKind, tuple[Point, ...]]:
         """The points of each kind; a time that depends on no batch is one point."""
-        times = {kind: getattr(self, name) for kind, name in _FIELDS.items()}
+        times = {kind: getattr(self, kind) for kind in CurveKind}
         return {
             kind: (Point(tokens=1, depth=0, seconds=time),) if isinstance(time, Estimate) else time
             for kind, time in times.items()
@@ -164,8 +155,7 @@ class CostCurve:
         changed: dict[str, Any] = {}
         for kind, points in self.by_kind.items():
             moved = tuple(replace(point, seconds=next(left)) for point in points)
-            is_single = isinstance(getattr(self, _FIELDS[kind]), Estimate)
-            changed[_FIELDS[kind]] = moved[0].seconds if is_single else moved
+            changed[kind] = moved[0].seconds if isinstance(getattr(self, kind), Estimate) else moved
         return replace(self, **changed, shared_errors=shared_errors)
 
     def scaled(self, factor: float) -> CostCurve:

@@ -21,12 +21,8 @@ from ggufspec.modelfiles import choosing, gguf, hub, memory
 from ggufspec.modelfiles.memory import MemoryPlan
 from ggufspec.options import PlanOptions, only, takes
 from ggufspec.results import Configuration, read_configuration
-from ggufspec.units import parse_memory
 
 __all__ = ["CONTEXT", "FetchState", "PairFit", "Planned", "Site", "detect_site", "fit_pair", "plan"]
-
-Size = str | int
-"""An amount of memory: ``24G``, or bytes."""
 
 PLACED_SIZES = (0, 1, 2, 4, 8, 16)
 """The draft sizes γ for which the fastest places are searched; 0 is the target alone."""
@@ -129,7 +125,7 @@ def plan(asked: PlanOptions) -> Planned:
         settings,
         method=method,
         vram=asked.vram,
-        reserve=asked.reserve,
+        reserve_bytes=asked.reserve,
         machine=asked.machine,
         host=asked.host,
     )
@@ -184,8 +180,8 @@ def plan_pair(
     settings: memory.MemorySettings,
     *,
     method: Chain | None = None,
-    vram: Size | Sequence[Size] | None,
-    reserve: Size,
+    vram: Sequence[int] | None,
+    reserve_bytes: int,
     machine: str | None,
     host: str | None,
 ) -> Planned:
@@ -198,8 +194,8 @@ def plan_pair(
             workers is on this machine.
         settings: how they are run.
         method: what drafts, if that is known.
-        vram: GPU memory, or that of each GPU; None for what is free.
-        reserve: GPU memory to leave free.
+        vram: the memory of each GPU in bytes; None for what is free.
+        reserve_bytes: GPU memory to leave free.
         machine: the GPU, for tokens/s; see ``plan``.
         host: the machine that computes layers that are not on a GPU.
 
@@ -213,8 +209,7 @@ def plan_pair(
         if not gpus and not offload.lends_to_drafter:
             offload = offload.with_layers(drafter=0)
         gpus = (*workers.list_gpus(workers.read_workers(offload.rpc)), *gpus)
-    vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else _sizes(vram)
-    reserve_bytes = parse_memory(reserve)
+    vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else tuple(vram)
     plans = memory.plan_each_offload(target_card, draft_card, settings, offload)
     best = memory.best_fit(plans, vram_bytes, reserve_bytes) if vram_bytes else None
     shown = best or plans[0 if vram_bytes else -1]
@@ -238,10 +233,6 @@ def plan_pair(
         rates=_rates(target_card, len(plans), offload, machines, settings) if machines else (),
         notes=machines.notes if machines else (),
     )
-
-
-def _sizes(vram: Size | Sequence[Size]) -> tuple[int, ...]:
-    return (parse_memory(vram),) if isinstance(vram, str | int) else tuple(map(parse_memory, vram))
 
 
 def _rates(
@@ -407,7 +398,7 @@ def _plan(listed: Pair, pair: Pair, site: Site, access: hub.Access) -> Planned:
         settings,
         method=method,
         vram=site.vram_bytes,
-        reserve=memory.RESERVE_BYTES,
+        reserve_bytes=memory.RESERVE_BYTES,
         machine=site.gpu if site.has_gpu else site.host,
         host=site.host if site.gpu or not site.has_gpu else None,
     )

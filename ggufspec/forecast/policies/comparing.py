@@ -195,11 +195,7 @@ def _read_runs(stored: Sequence[RunResult]) -> tuple[dict[float, list[RoundsRun]
             continue
         if run.spec.role is Role.TARGET and sample.decode_tps:
             alone.append(1 / sample.decode_tps)
-        elif (
-            drafting is not None
-            and drafting == Drafting(n_max=drafting.n_max, p_min=drafting.p_min)
-            and sample.rounds
-        ):
+        elif drafting and sample.rounds and drafting == Drafting(n_max=drafting.n_max, p_min=drafting.p_min):
             arms.add(replace(run.spec, prompt=NO_PROMPT, drafting=None))
             runs.setdefault(drafting.p_min, []).append(
                 RoundsRun(
