@@ -163,15 +163,9 @@ class Quantity(StrEnum):
     @property
     def roles(self) -> frozenset[Role]:
         """The arms that have to be measured."""
-        match self:
-            case Quantity.SPEED_UP:
-                return frozenset({Role.TARGET, Role.DRAFTING})
-            case Quantity.TARGET:
-                return frozenset({Role.TARGET})
-            case Quantity.DRAFTER:
-                return frozenset({Role.DRAFTER})
-            case Quantity.DRAFTING | Quantity.ACCEPTANCE:
-                return frozenset({Role.DRAFTING})
+        if self is Quantity.SPEED_UP:
+            return frozenset({Role.TARGET, Role.DRAFTING})
+        return frozenset({Role.DRAFTING if self is Quantity.ACCEPTANCE else Role(self.value)})
 
     @property
     def is_ratio(self) -> bool:

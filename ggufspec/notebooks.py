@@ -32,9 +32,12 @@ def register(renderer: Callable[[object], str]) -> None:
     _renderers[:] = [renderer]
 
 
-def html(value: object) -> str:
-    """Return the HTML of a value."""
-    return _renderers[-1](value)
+class Shown:
+    """A value that notebooks show as HTML."""
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        return _renderers[-1](self)
 
 
 def named_options(function: Callable[P, R]) -> Callable[P, R]:

@@ -216,8 +216,7 @@ def stream(
             tail.append(rest.decode(errors="replace"))
             yield tail[-1]
     wall_s = time.perf_counter() - started
-    completed = _completed(argv, returncode, timed_out=False, wall_s=wall_s, peak_rss_bytes=None)
-    return replace(completed, tail=tuple(tail))
+    return replace(_completed(argv, returncode, wall_s=wall_s), tail=tuple(tail))
 
 
 def capture(
@@ -251,9 +250,8 @@ def capture(
         returncode = child.returncode
         if timed_out or too_long:
             returncode = -(signal.SIGXFSZ if too_long else signal.SIGKILL)
-    completed = _completed(
-        argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
-    )
+    wall_s = time.perf_counter() - started
+    completed = _completed(argv, returncode, timed_out=timed_out, wall_s=wall_s)
     return completed, out.decode(errors="replace"), err.decode(errors="replace")
 
 
@@ -370,7 +368,12 @@ os.register_at_fork(after_in_child=_release_in_fork)
 
 
 def _completed(
-    argv: Sequence[str], returncode: int, *, timed_out: bool, wall_s: float, peak_rss_bytes: int | None
+    argv: Sequence[str],
+    returncode: int,
+    *,
+    wall_s: float,
+    timed_out: bool = False,
+    peak_rss_bytes: int | None = None,
 ) -> Completed:
     return Completed(
         argv=tuple(argv),

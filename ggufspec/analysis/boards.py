@@ -84,7 +84,7 @@ class PublishedBundle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Board:
+class Board(notebooks.Shown):
     """Bundles of many machines, side by side."""
 
     bundles: tuple[PublishedBundle, ...]
@@ -105,9 +105,6 @@ class Board:
         """
         recommended = [(row.recommended.value, row) for row in self.rows if row.recommended is not None]
         return max(recommended, key=lambda pair: pair[0], default=(0.0, None))[1]
-
-    def _repr_html_(self) -> str:
-        return notebooks.html(self)
 
 
 def make_board(bundles: Sequence[PublishedBundle]) -> Board:

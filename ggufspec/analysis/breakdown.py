@@ -69,7 +69,7 @@ class Gain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(notebooks.Shown):
     """Why an arm is as fast as it is.
 
     Attributes:
@@ -85,9 +85,6 @@ class Diagnosis:
     batch: float | None = None
     verify_ratio: float | None = None
     gains: tuple[Gain, ...] = ()
-
-    def _repr_html_(self) -> str:
-        return notebooks.html(self)
 
 
 @notebooks.named_options

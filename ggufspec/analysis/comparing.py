@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, variance
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class ComparedArm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchComparison:
+class BenchComparison(notebooks.Shown):
     """All arms that both sides have.
 
     ``differences`` name what the benches do not share.
@@ -89,10 +90,6 @@ class BenchComparison:
     no_verdict: str | None = None
     same_engine: bool = True
     is_reported: bool = False
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return notebooks.html(self)
 
 
 @notebooks.named_options
@@ -119,24 +116,35 @@ def compare(
     if not 0 <= threshold < 1:
         raise GgufspecError(f"a threshold of {threshold} is not a fraction", "give 0.01 for 1 %")
     first = (before,) if isinstance(before, ResultSet) else tuple(before)
+    second = (after,) if isinstance(after, ResultSet) else tuple(after or ())
     if after is None:
         (bench,) = first
-        sides: list[tuple[ResultSet, ...]] = [(side,) for side in split_builds(bench)]
-        names = tuple(bench.meta.builds)
         together = arms.group(bench)
-        groups = [[tuple(arm for arm in together if arm.spec.build == name)] for name in names]
-        units = [[0], [0]]
+        sides = [
+            _Side(name, (side,), [tuple(arm for arm in together if arm.spec.build == name)], [0])
+            for name, side in zip(bench.meta.builds, split_builds(bench), strict=True)
+        ]
         design = Design.INTERLEAVED
     else:
-        sides = [first, (after,) if isinstance(after, ResultSet) else tuple(after)]
-        names = tuple(", ".join(bench.meta.id for bench in side) for side in sides)
-        groups = [[arms.group(bench) for bench in side] for side in sides]
-        units = [_number_sessions(side) for side in sides]
-        independent = min(len(set(numbers)) for numbers in units)
+        sides = [_Side.of(first), _Side.of(second)]
+        independent = min(len(set(side.sessions)) for side in sides)
         design = Design.SESSIONS if independent >= LEAST_SESSIONS else Design.SINGLE
-    benches = first if after is None else (*sides[0], *sides[1])
-    warnings = {bench.meta.id: review.warnings(bench) for bench in benches}
-    return replace(_compare(sides, groups, units, names, design, threshold), warnings=warnings)
+    warnings = {bench.meta.id: review.warnings(bench) for bench in (*first, *second)}
+    return replace(_compare(sides[0], sides[1], design, threshold), warnings=warnings)
+
+
+class _Side(NamedTuple):
+    """What is compared with the other side: benches, the arms of each, and the number of its session."""
+
+    name: str
+    benches: Sequence[ResultSet]
+    arms: Sequence[Sequence[Arm]]
+    sessions: Sequence[int]
+
+    @classmethod
+    def of(cls, benches: Sequence[ResultSet]) -> _Side:
+        name = ", ".join(bench.meta.id for bench in benches)
+        return cls(name, benches, [arms.group(bench) for bench in benches], _number_sessions(benches))
 
 
 def _number_sessions(benches: Sequence[ResultSet]) -> list[int]:
@@ -175,21 +183,13 @@ def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
     return first, other
 
 
-def _compare(
-    sides: Sequence[Sequence[ResultSet]],
-    groups: Sequence[Sequence[Sequence[Arm]]],
-    units: Sequence[Sequence[int]],
-    names: Sequence[str],
-    design: Design,
-    threshold: float | None,
-) -> BenchComparison:
-    """Compare the arms of both sides; ``units`` number the sessions of each side's benches."""
-    before, after = sides[0][0], sides[1][0]
-    for side in sides:
-        for bench in side:
-            matching.refuse_other_prompts(before, bench)
-            matching.refuse_unknown_models(bench)
-    first, second = ([matching.by_identity(group) for group in side] for side in groups)
+def _compare(old: _Side, new: _Side, design: Design, threshold: float | None) -> BenchComparison:
+    """Compare the arms of both sides."""
+    before, after = old.benches[0], new.benches[0]
+    for bench in (*old.benches, *new.benches):
+        matching.refuse_other_prompts(before, bench)
+        matching.refuse_unknown_models(bench)
+    first, second = ([matching.by_identity(group) for group in side.arms] for side in (old, new))
     common = [name for name in first[0] if all(name in arms_of for arms_of in (*first, *second))]
     if not common:
         other = dict(matching.other_models(before, after))
@@ -198,54 +198,56 @@ def _compare(
             for name, (first_file, second_file) in other.items()
         )
         raise ResultsError(
-            f"{names[0]} and {names[1]} have no arm in common{named}",
+            f"{old.name} and {new.name} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
     compared = [[[arms_of[name] for arms_of in side] for side in (first, second)] for name in common]
-    unexplained = _unexplained(groups) or _unlike(compared)
-    same_engine = len({bench.meta.engine for side in sides for bench in side}) == 1
+    unexplained = _unexplained((*old.arms, *new.arms)) or _unlike(compared)
+    same_engine = len({bench.meta.engine for bench in (*old.benches, *new.benches)}) == 1
     if not same_engine or unexplained is not None:
         threshold = None
-    made = (_row(old, new, design, units, threshold) for old, new in compared)
+    sessions = old.sessions, new.sessions
+    made = (_row(ours, theirs, design, sessions, threshold) for ours, theirs in compared)
     rows = tuple(row for row in made if row is not None)
     if not rows:
         raise ResultsError(
-            f"{names[0]} and {names[1]} share no prompt that both measured", "see their failed runs"
+            f"{old.name} and {new.name} share no prompt that both measured", "see their failed runs"
         )
     return BenchComparison(
-        before=names[0],
-        after=names[1],
+        before=old.name,
+        after=new.name,
         design=design,
         rows=rows,
         differences=matching.find_differences(
             before, after, [(row.before.spec, row.after.spec) for row in rows]
         ),
         unmatched=tuple(sorted(matching.list_unmatched(first[0], second[0]))),
-        no_verdict=_no_verdict(sides, names, design) or unexplained,
+        no_verdict=_no_verdict(old, new, design) or unexplained,
         same_engine=same_engine,
         is_reported=any(row.before.spec.servers is not None for row in rows),
     )
 
 
-def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], design: Design) -> str | None:
-    used = [", ".join(dict.fromkeys(bench.meta.engine for bench in side)) for side in sides]
-    if len({bench.meta.engine for side in sides for bench in side}) > 1:
+def _no_verdict(old: _Side, new: _Side, design: Design) -> str | None:
+    used = [dict.fromkeys(bench.meta.engine for bench in side.benches) for side in (old, new)]
+    if len(used[0] | used[1]) > 1:
+        before, after = map(", ".join, used)
         return (
-            f"no verdict: {names[0]} was measured with the engine {used[0]} and {names[1]} with {used[1]}, "
+            f"no verdict: {old.name} was measured with the engine {before} and {new.name} with {after}, "
             "other programs that draft and time in their own way; measure both with one --engine"
         )
     if design is Design.SINGLE:
         return (
-            f"no verdict but an estimate: {names[0]} and {names[1]} were measured at different times, and "
+            f"no verdict but an estimate: {old.name} and {new.name} were measured at different times, and "
             "that alone changes a speed; the interval assumes that sessions differ by "
             f"{units.format_percent(stats.ASSUMED_SPREAD, 0)} (one standard deviation)"
         )
     return None
 
 
-def _unexplained(groups: Sequence[Sequence[Sequence[Arm]]]) -> str | None:
+def _unexplained(benches: Iterable[Iterable[Arm]]) -> str | None:
     """Return that there is no verdict where it is not known what a disturbance did to many runs."""
-    most = max(map(_most_disturbed, groups))
+    most = _most_disturbed(benches)
     if most <= judging.MOST_DISTURBED:
         return None
     return (

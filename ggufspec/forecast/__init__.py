@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.advice import Advice, Reason, best, choose_draft_size, needs, ratio
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
-from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, round_range
+from ggufspec.forecast.forecasting import (
+    Advice,
+    Forecast,
+    Reason,
+    RoundRange,
+    best,
+    choose_draft_size,
+    closed_form,
+    forecasts,
+    needs,
+    ratio,
+    round_range,
+)
 from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, from_counts, replays, time_rounds

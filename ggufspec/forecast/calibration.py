@@ -38,9 +38,7 @@ _SHOWN: Mapping[str, Callable[[float], float]] = {
 _LOAD_SD = 0.015  # of log seconds, at least, between loads of the same models: 1 to 8 % in docs/
 _ONE_LOAD_SD = 0.03  # the same where no arm has several loads to tell
 _DISTURBED = {"drafter", "batch"}  # corrections of times that other programs change otherwise than a token's
-_POOLED_FREEDOM = (
-    2  # degrees of freedom that the variance of all arms' loads counts for: as three loads of one
-)
+_POOLED_FREEDOM = 2  # degrees, as which the variance of all arms' loads counts: as three loads of one
 _RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
 # What is calibrated drifts until it is used: on a shared host the target alone changes by up to 20 % within
 # minutes, and what drafts by less. In 12 comparisons of docs/forecasting.md the error that all draft sizes

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ggufspec import engines
 from ggufspec.analysis import texts
@@ -338,8 +338,7 @@ def _partings(run: RunResult, own: Sample, judge: Judge) -> Iterator[_Parting]:
         yield _Parting(difference=difference, question=_question(prompt, answer, alone, difference))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _AnsweredTokens:
+class _AnsweredTokens(NamedTuple):
     best: TokenCandidate  # the target's choice now
     target: TokenCandidate
     drafting: TokenCandidate | None  # None where it is not among the likeliest
@@ -403,12 +402,9 @@ def _ask(question: _Question, rank: RankServed) -> _AnsweredTokens | None:
     """
     if isinstance(question.target, int) or isinstance(question.drafting, int):
         likeliest = rank(question.prompt, question.beginning, question.common)
-        likely = {one.token: one for one in likeliest}
-        target = likely.get(question.target) if isinstance(question.target, int) else None
-        drafting = likely.get(question.drafting) if isinstance(question.drafting, int) else None
-        return (
-            None if target is None else _AnsweredTokens(best=likeliest[0], target=target, drafting=drafting)
-        )
+        likely: Mapping[object, TokenCandidate] = {one.token: one for one in likeliest}
+        target, drafting = likely.get(question.target), likely.get(question.drafting)
+        return None if target is None else _AnsweredTokens(likeliest[0], target, drafting)
     own, other = question.target.encode(), question.drafting.encode()
     common: list[int] = []
     for _ in range(_LONGEST_WORD):
@@ -417,7 +413,7 @@ def _ask(question: _Question, rank: RankServed) -> _AnsweredTokens | None:
         if target is None or target.token is None:
             return None
         if target != drafting:
-            return _AnsweredTokens(best=likeliest[0], target=target, drafting=drafting)
+            return _AnsweredTokens(likeliest[0], target, drafting)
         own, other = own[len(target.piece) :], other[len(target.piece) :]
         common.append(target.token)
     return None

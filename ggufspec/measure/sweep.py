@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
@@ -101,9 +101,7 @@ class Sweep:
     split_modes: tuple[SplitMode | None, ...] = axis((), "--split-mode", "split_modes")
     tensor_splits: tuple[tuple[float, ...], ...] = axis((), "--tensor-split", "tensor_split")
     expert_layers: Mapping[ModelFile, int] = field(default_factory=dict)  # 0 of a dense model
-    layer_counts: Mapping[ModelFile, int] = field(
-        default_factory=dict
-    )  # as llama.cpp counts: with the output
+    layer_counts: Mapping[ModelFile, int] = field(default_factory=dict)  # with the output, as llama.cpp's
     methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
     chains: tuple[Chain, ...] = ()
     heads: Mapping[ModelFile, Head] = field(default_factory=dict)
@@ -267,21 +265,9 @@ class Sweep:
         for build in self.builds:
             yield from self._arms_beside(replace(alone, build=build))
 
-    def alone(
-        self,
-        target: ModelFile,
-        layers: Layers,
-        experts: Experts | None,
-        split: tuple[SplitMode | None, tuple[float, ...]],
-        runtime: Runtime,
-        caches: CacheTypes | None,
-        ubatch: int | None,
-        threads: int,
-        traffic: Traffic | None,
-        rpc: tuple[str, ...],
-        asking: Asking,
-    ) -> RunSpec:
-        """Return the run of a target alone, with a value of each axis that changes it."""
+    def alone(self, values: Iterable[Any]) -> RunSpec:
+        """Return the run of a target alone, with a value of each axis that changes it, see ``Blocks``."""
+        target, layers, experts, split, runtime, caches, ubatch, threads, traffic, rpc, asking = values
         placed = replace(self.offload.target, layers=layers, cpu_moe=experts, caches=caches)
         return RunSpec(
             pair=Pair(name=self.name, target=target),
@@ -358,7 +344,7 @@ class Blocks(Sequence[Block]):
         for axis in reversed(axes):
             place, rest = divmod(place, len(axis))
             values.append(axis[rest])
-        return Block(arms=tuple(self.sweep.arms(self.sweep.alone(*reversed(values)))))
+        return Block(arms=tuple(self.sweep.arms(self.sweep.alone(reversed(values)))))
 
     @property
     def n_arms(self) -> Counter[Role]:

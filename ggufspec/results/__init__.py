@@ -11,12 +11,13 @@ from ggufspec.results.configuration import (
     Recommendation,
     find_configuration,
     has_configuration,
+    json_schema,
     read_configuration,
     read_crossover_axes,
+    stored_schemas,
     write_configuration,
     write_crossover_axes,
 )
-from ggufspec.results.jsonschemas import json_schema, stored_schemas
 from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import (
     SCHEMA_VERSION,

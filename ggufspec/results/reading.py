@@ -96,16 +96,12 @@ def _read_meta(folder: Path, *, salvage: bool) -> tuple[Meta, tuple[str, ...]]:
     """Return the contents of meta.json and, for salvage, its damage."""
     try:
         content = (folder / META).read_bytes()
-    except FileNotFoundError:
-        if not salvage:
-            raise
-        return _unknown(folder.name), (f"{META} is missing: build, machine and engine are unknown",)
-    try:
         meta = msgspec.json.decode(content, type=Meta, dec_hook=records.decode_hook)
-    except ValueError:
+    except (FileNotFoundError, ValueError) as error:
         if not salvage:
             raise
-        return _unknown(folder.name), (f"{META} cannot be read: build, machine and engine are unknown",)
+        what = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        return _unknown(folder.name), (f"{META} {what}: build, machine and engine are unknown",)
     if seals.follow(content, 0) is None:
         if not salvage:
             raise _DamageError(f"{META} does not match its checksum")

@@ -202,13 +202,8 @@ _decoder = msgspec.json.Decoder(Record, dec_hook=decode_hook)
 
 
 OUTPUT_FIELDS = frozenset(field.name for field in fields(Sample)) - {*TEXT_FIELDS, *TIME_FIELDS}
-RUN_FIELDS = frozenset(field.name for field in fields(RunResult)) - {
-    "spec",
-    "engine",
-    "argv",
-    "sample",
-    "conditions",
-}
+_ELSEWHERE = {"spec", "engine", "argv", "sample", "conditions"}  # in records of their own
+RUN_FIELDS = frozenset(field.name for field in fields(RunResult)) - _ELSEWHERE
 
 
 @dataclass(kw_only=True)
@@ -220,9 +215,8 @@ class Ledger:
     calls: list[CallRecord] = field(default_factory=list)
     texts: list[TextRecord] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)  # OutputRecord
-    judged: dict[int, list[tuple[int, JudgedRecord]]] = field(
-        default_factory=dict
-    )  # by run: (number of the judgement, record)
+    # by run: (number of the judgement, record)
+    judged: dict[int, list[tuple[int, JudgedRecord]]] = field(default_factory=dict)
     n_judged: int = 0
     made: dict[int, RunResult] = field(default_factory=dict)  # RunResults made so far
     known: dict[bytes, int] = field(default_factory=dict)  # digest of a shared record -> its id
@@ -320,10 +314,18 @@ class Ledger:
         yield from self.outputs
 
     def _share(self, record: Any) -> None:
-        table, value = self._place(record)
+        if type(record) is OutputRecord and record.text is not None and record.text >= len(self.texts):
+            raise ValueError(f"output {record.id} refers to a missing text")
+        tables: dict[type, list[Any]] = {
+            SpecRecord: self.specs,
+            CallRecord: self.calls,
+            TextRecord: self.texts,
+            OutputRecord: self.outputs,
+        }
+        table = tables[type(record)]
         if record.id != len(table):
             raise ValueError(f"{type(record).__name__} {record.id} is number {len(table)} of its kind")
-        table.append(value)
+        table.append(record.spec if type(record) is SpecRecord else record)
         if self.known:
             self.known[_digest(record)] = record.id
 
@@ -332,19 +334,6 @@ class Ledger:
             raise ValueError(f"run {record.run} was judged but does not exist")
         self.judged.setdefault(record.run, []).append((self.n_judged, record))
         self.n_judged += 1
-
-    def _place(self, record: Any) -> tuple[list[Any], Any]:
-        match record:
-            case SpecRecord():
-                return self.specs, record.spec
-            case CallRecord():
-                return self.calls, record
-            case TextRecord():
-                return self.texts, record
-            case _:
-                if record.text is not None and record.text >= len(self.texts):
-                    raise ValueError(f"output {record.id} refers to a missing text")
-                return self.outputs, record
 
 
 def _digest(record: Any) -> bytes:

@@ -290,7 +290,7 @@ class Meta:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResultSet:
+class ResultSet(notebooks.Shown):
     """The runs of one bench, in the order of measurement.
 
     ``damage`` says in sentences what could not be read; it is empty for an undamaged bench.
@@ -326,10 +326,6 @@ class ResultSet:
         """Whether every planned run exists, failed ones included; None where the plan is not known."""
         planned = self.meta.planned_runs
         return None if planned is None else len(self.current) >= planned
-
-    def _repr_html_(self) -> str:
-        """Return the HTML that a notebook shows."""
-        return notebooks.html(self)
 
 
 def cell(spec: RunSpec, repeat: int, *, warmup: bool = False, anchor: bool = False) -> CellKey:

@@ -236,7 +236,7 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned:
+class Tuned(notebooks.Shown):
     """The verdict, with the forecasts and measurements behind it.
 
     Attributes:
@@ -266,7 +266,3 @@ class Tuned:
     def confirmed(self, spec: RunSpec) -> Arm:
         """Return the arm of the bench that confirms with a specification of it."""
         return next(arm for arm in arms.group(self.results) if arm.spec == spec)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        return notebooks.html(self)

@@ -6,6 +6,8 @@ from ggufspec.forecast.concurrency.between import TrafficPoint, between, leave_o
 from ggufspec.forecast.concurrency.lockstep import (
     BATCH,
     UBATCH,
+    SequenceRows,
+    ServerCosts,
     SlotRows,
     TracedRequest,
     equal_round_seconds,
@@ -13,5 +15,4 @@ from ggufspec.forecast.concurrency.lockstep import (
     serve,
     split_batch,
 )
-from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
 from ggufspec.forecast.concurrency.users import UsersForecast, forecasts_of_users

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ggufspec.forecast.concurrency.lockstep import BATCH, UBATCH, Served, TracedRequest, most_rows, serve
-from ggufspec.forecast.concurrency.pass_costs import ServerCosts
+from ggufspec.forecast.concurrency.lockstep import (
+    BATCH,
+    UBATCH,
+    Served,
+    ServerCosts,
+    TracedRequest,
+    most_rows,
+    serve,
+)
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.forecasting import Forecast
 from ggufspec.forecast.trace import DraftTrace, TracedRun, TraceStep, walk

@@ -128,14 +128,13 @@ def of(
     spec: RunSpec, drafter: ModelFile | None, *, build: Build | None, machine: Machine | None
 ) -> MeasuredOn:
     """Return what a curve of these models would be of."""
-    layers = spec.offload if drafter is not None else spec.offload.target_alone
+    head = drafter if isinstance(drafter, HeadFile) else None
+    file = drafter if head is None else head.file
     return MeasuredOn(
         target=sized(spec.pair.target),
-        drafter=None
-        if drafter is None
-        else sized(drafter.file if isinstance(drafter, HeadFile) else drafter),
-        head=drafter.method if isinstance(drafter, HeadFile) else None,
-        offload=layers,
+        drafter=file and sized(file),
+        head=head and head.method,
+        offload=spec.offload if drafter is not None else spec.offload.target_alone,
         threads=spec.threads,
         build=build,
         machine=machine,

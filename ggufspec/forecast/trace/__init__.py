@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
 from ggufspec.forecast.trace.ties import Agreement, Certainty, certainty, compare_rounds, first_text_tie
-from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
-from ggufspec.forecast.trace.walks import TracedRun, expected, needed, steps
+from ggufspec.forecast.trace.walks import (
+    Counts,
+    DraftTrace,
+    TracedRun,
+    TraceStep,
+    count,
+    expected,
+    needed,
+    steps,
+)
 from ggufspec.llama.command import draft_sizes

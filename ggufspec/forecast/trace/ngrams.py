@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ggufspec.domain import Drafting, Method, Program
-from ggufspec.forecast.trace.values import DraftTrace, TraceStep
-from ggufspec.forecast.trace.walks import TracedRun, check_reach, expected, steps
+from ggufspec.forecast.trace.walks import DraftTrace, TracedRun, TraceStep, check_reach, expected, steps
 from ggufspec.llama.command import LOOKUPS, draft_sizes
 
 Text = tuple[int, ...]

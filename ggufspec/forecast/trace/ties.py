@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from ggufspec.domain import Round
 from ggufspec.engines.library import NEAR_TIE
 from ggufspec.forecast.trace.ngrams import walk
-from ggufspec.forecast.trace.values import DraftTrace, TraceStep
-from ggufspec.forecast.trace.walks import TracedRun
+from ggufspec.forecast.trace.walks import DraftTrace, TracedRun, TraceStep
 
 _DRAFT_TIE = 2 * NEAR_TIE
 """A drafter's movements add up over a text: its caches hold what the target computed in other batches. With

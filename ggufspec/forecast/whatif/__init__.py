@@ -5,6 +5,15 @@ from __future__ import annotations
 from ggufspec.forecast.whatif.asking import WhatIf, whatif
 from ggufspec.forecast.whatif.cost_sources import CostSource, list_profiles
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best, implied_verify_ratio, outlook
-from ggufspec.forecast.whatif.places import MachineMemory, PlacedPair, Places, expert_pattern
-from ggufspec.forecast.whatif.placing import Machines, describe_device, forecast_rate, parts_of, shape
+from ggufspec.forecast.whatif.places import (
+    MachineMemory,
+    Machines,
+    PlacedPair,
+    Places,
+    describe_device,
+    expert_pattern,
+    forecast_rate,
+    parts_of,
+    shape,
+)
 from ggufspec.forecast.whatif.served import ServedForecast, traffic_runs, weigh_tokens, whatif_served

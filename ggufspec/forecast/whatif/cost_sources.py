@@ -26,7 +26,7 @@ from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, Point, Shape
 from ggufspec.forecast.profiles import Profile, SharedProfile
 from ggufspec.forecast.whatif.outlooks import bytes_of_token, implied_verify_ratio
-from ggufspec.forecast.whatif.placing import Machines, parts_of, shape
+from ggufspec.forecast.whatif.places import Machines, parts_of, shape
 from ggufspec.modelfiles import catalog, choosing, hub
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.options import WhatIfOptions, only

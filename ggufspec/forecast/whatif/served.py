@@ -21,8 +21,7 @@ from ggufspec import units, userfiles
 from ggufspec.domain import Drafting, Endpoint, Failure, Round, Sample, Status
 from ggufspec.engines.server import response
 from ggufspec.errors import GgufspecError
-from ggufspec.forecast.advice import best, ratio
-from ggufspec.forecast.forecasting import Forecast
+from ggufspec.forecast.forecasting import Forecast, best, ratio
 from ggufspec.forecast.replaying import RoundsRun, from_counts, replays, time_rounds
 from ggufspec.llama import server
 from ggufspec.llama.logs import find_rounds, find_statistics
