@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
-from ggufspec.forecast.evaluations import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import (
     Advice,
+    Exposure,
     Forecast,
     Reason,
     RoundRange,
+    alone,
     best,
     choose_draft_size,
     closed_form,
+    drafting,
     forecasts,
     needs,
     ratio,

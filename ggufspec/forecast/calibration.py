@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggufspec.forecast.costs import CostCurve, CurveKind
-from ggufspec.forecast.evaluations import Exposure, Values
+from ggufspec.forecast.forecasting import Exposure, Values
 from ggufspec.stats import Z95, Estimate
 
 _PRIOR_SD = {

@@ -102,15 +102,12 @@ class ServerCosts:
         if len(rows) == 1:
             return self._seconds(part, *rows[0])  # as it was timed
         total = self._seconds(part, sum(tokens for tokens, _ in rows), self.curve.depths[0])
-        for tokens, depth in rows:
-            deeper = self._at_depth(part, depth)
-            total += deeper.sequence_s + deeper.token_s * tokens
-        return total
-
-    def _at_depth(self, part: CurveKind, depth: float) -> DepthCosts:
         timed = self._deeper[part]
-        between = (np.interp(depth, [*timed], seconds) for seconds in zip(*timed.values(), strict=True))
-        return DepthCosts(*map(float, between))
+        between = [*zip(*timed.values(), strict=True)]  # seconds of a sequence, and of each token, by depth
+        for tokens, depth in rows:
+            sequence_s, token_s = (np.interp(depth, [*timed], costs) for costs in between)
+            total += float(sequence_s + token_s * tokens)
+        return total
 
     def _read(self, part: CurveKind, tokens: int, depth: float) -> float:
         depth, most = self.curve.nearest_depth(depth), self.curve.largest_batch(part)

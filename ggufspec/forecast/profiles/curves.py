@@ -108,6 +108,7 @@ def fit(
     rounds = [timing for timing in timings if timing.drafter is not None]
     plain = [timing for timing in timings if timing.drafter is None]
     batches = rounds or plain
+    chosen = [timing.seconds / timing.tokens for timing in timings if timing.part is RoundPart.CHOOSE]
     verify, absorb = (_points(_of(batches, part)) for part in (RoundPart.VERIFY, RoundPart.ABSORB))
     drafts = _of(rounds, RoundPart.DRAFT)
     draft, overhead_s = (_points(drafts), _mean(())) if measured_on.drafts_blocks else _drafting(drafts)
@@ -118,7 +119,7 @@ def fit(
         absorb=absorb,
         overhead_s=overhead_s,
         plain_overhead_s=_plain_overhead(plain, verify) if rounds else _mean(()),
-        choose_s=_per_token(timings, RoundPart.CHOOSE),
+        choose_s=_mean(_undisturbed(chosen)),
         resize_s=_resize(batches, verify, absorb) if rounds else _resize(batches, verify),
         measured_on=measured_on,
     )
@@ -178,11 +179,6 @@ def _of(timings: Iterable[Timing], part: RoundPart) -> Samples:
         if timing.part is part:
             samples.setdefault((timing.tokens, timing.depth_tokens), []).append(timing.seconds)
     return samples
-
-
-def _per_token(timings: Iterable[Timing], part: RoundPart) -> Estimate:
-    samples = [timing.seconds / timing.tokens for timing in timings if timing.part is part]
-    return _mean(_undisturbed(samples))
 
 
 def _drafting(samples: Samples) -> tuple[tuple[Point, ...], Estimate]:
