@@ -61,7 +61,6 @@ CONTINUATIONS = "general"
 """Texts to continue, for models without a chat template."""
 
 _LONG_TEXT = "texts/shakespeare.txt"  # the first plays of tinyshakespeare, which are in the public domain
-_JSON = {".jsonl", ".ndjson", ".json"}
 
 
 def suite(name: str, access: hub.Access | None = None) -> PromptSuite:
@@ -106,7 +105,7 @@ def load(path: Path) -> PromptSuite:
     text = _read(path)
     if ending == ".toml":
         return read_toml(path, text)
-    if ending in _JSON:
+    if ending in datasets.JSON_ENDINGS:
         return datasets.make_suite(path, datasets.read_rows(path, text))
     try:
         name = one_line(path.stem)[:LONGEST_NAME].strip() or "prompt"

@@ -209,7 +209,7 @@ def read_parquet(path: Path) -> Iterator[SuiteRow]:
         raise GgufspecError(f"cannot read {path} as Parquet: {reason}", "download it again") from error
 
 
-_JSON = (".jsonl", ".ndjson", ".json")
+JSON_ENDINGS = frozenset({".jsonl", ".ndjson", ".json"})
 _PARQUET = ".parquet"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _MOST_BYTES = 512 << 20
@@ -300,7 +300,7 @@ def _group_files(files: Sequence[hub.RepoFile]) -> Mapping[str, list[hub.RepoFil
     for file in sorted(files, key=lambda file: file.path):
         path = PurePosixPath(file.path)
         ending = path.suffix.lower()
-        if ending in _JSON or ending == _PARQUET:
+        if ending in JSON_ENDINGS or ending == _PARQUET:
             part = str(path.with_name(_SHARD.sub("", path.stem)))
             by_part.setdefault(part, {}).setdefault(ending == _PARQUET, []).append(file)
     return {part: by_split.get(False) or by_split[True] for part, by_split in by_part.items()}

@@ -29,7 +29,6 @@ _MOST_BYTES = 1 << 30  # a server's log of a day
 _BODIES = ("body", "request", "request_body", "params")
 _LENGTHS = ("max_completion_tokens", "max_tokens", "n_predict", "max_output_tokens")
 _ANSWERS = ("response", "response_body", "result")
-_JSON = {".json", ".jsonl", ".ndjson"}
 _NEEDED = frozenset({"functions", "function_call", "images", "image_data", "audio", "logit_bias"})
 """Fields that would be missed, and that are not measured."""
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
@@ -130,7 +129,7 @@ def read_conversation(file: Path) -> tuple[Message, ...] | None:
     Raises:
         GgufspecError: the file cannot be read, or has no messages of a user.
     """
-    if file.suffix.lower() not in _JSON:
+    if file.suffix.lower() not in datasets.JSON_ENDINGS:
         return None
     content = _read(file)
     try:

@@ -19,7 +19,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.results import store
 from ggufspec.results.records import Record
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta
-from ggufspec.results.writer import disk, read_stored, write_object
+from ggufspec.results.writer import read_stored, write_object
 
 CONFIGURATION_VERSION = 1
 
@@ -130,8 +130,7 @@ def write_configuration(configuration: Configuration, folder: Path) -> Path:
         DiskFullError: the disk is full.
     """
     file = folder / _CONFIGURATION
-    with disk(folder):
-        write_object(file, configuration)
+    write_object(file, configuration)
     return file
 
 
@@ -202,8 +201,7 @@ def write_crossover_axes(axes: CrossoverAxes, folder: Path) -> None:
     Raises:
         ResultsError: they cannot be written; DiskFullError where the disk is full.
     """
-    with disk(folder):
-        write_object(folder / _CROSSOVER, axes)
+    write_object(folder / _CROSSOVER, axes)
 
 
 def read_crossover_axes(folder: Path) -> CrossoverAxes | None:

@@ -181,14 +181,22 @@ def _is_at(path: Path, status: os.stat_result) -> bool:
         return False
 
 
-def write_object(path: Path, value: object) -> None:
+def write_object(path: Path, value: object, *, makes_folder: bool = False) -> None:
     """Write a value as a JSON file with its checksum, in one step.
 
+    Args:
+        path: of the file.
+        value: what it will hold.
+        makes_folder: whether its folder is made, too. That of a bench is not: a removed one stays removed.
+
     Raises:
-        ResultsError: a number is not finite.
-        OSError: it cannot be written.
+        ResultsError: a number is not finite, or it cannot be written.
+        DiskFullError: the disk is full.
     """
-    replace_file(path, seals.seal(records.encode_checked(value), 0)[0])
+    with disk(path.parent):
+        if makes_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, seals.seal(records.encode_checked(value), 0)[0])
 
 
 def read_object(path: Path) -> bytes:

@@ -352,16 +352,13 @@ class Attempt:
         Raises:
             ResultsError: they cannot be written; DiskFullError where there is no room left.
         """
-        file = _file(self.name)
         progress = _StoredProgress(
             serve_ctx=self.plan.serving.context,
             vram_bytes=self.plan.vram_bytes,
             threads=self.plan.alone.threads,
             outlook=outlook,
         )
-        with results.disk(file.parent):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            results.write_object(file, progress)
+        results.write_object(_file(self.name), progress, makes_folder=True)
 
 
 def find_attempt(asked: TuneOptions, deadline: Deadline | None = None) -> Attempt:

@@ -21,7 +21,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import ExpertUse, MeasuredOn, Shape
 from ggufspec.forecast.profiles.curves import MeasuredCurve
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.results import decode_hook, disk, read_object, read_value, write_object
+from ggufspec.results import decode_hook, read_object, read_value, write_object
 
 SHARED = "costs.json"
 """Its name in a bundle."""
@@ -53,22 +53,13 @@ def save(measured: MeasuredCurve) -> Path:
     """
     assert measured.curve.measured_on is not None
     file = _file(measured.curve.measured_on)
-    _write(
-        file,
-        Profile(
-            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            number=1 + max((stored.number for stored in known()), default=0),
-            **vars(measured),
-        ),
+    profile = Profile(
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        number=1 + max((stored.number for stored in known()), default=0),
+        **vars(measured),
     )
+    write_object(file, profile, makes_folder=True)
     return file
-
-
-def _write(file: Path, value: object) -> None:
-    """Write a file and make its folder; that of a bench is not made, because a removed one stays removed."""
-    with disk(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_object(file, value)
 
 
 def find_profile(measured_on: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
@@ -116,7 +107,7 @@ def keep_experts(card: ModelCard, use: ExpertUse) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    _write(_experts_file(card), _StoredExperts(use=use))
+    write_object(_experts_file(card), _StoredExperts(use=use), makes_folder=True)
 
 
 def kept_experts(card: ModelCard) -> ExpertUse | None:
@@ -142,8 +133,7 @@ def keep(forecasts: Sequence[Forecast], folder: Path) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    with disk(folder):
-        write_object(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
+    write_object(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
 
 
 def kept(folder: Path) -> tuple[Forecast, ...]:
@@ -188,8 +178,7 @@ def keep_rounds(rounds: Sequence[ExpectedRound], folder: Path) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    with disk(folder):
-        write_object(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
+    write_object(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
 
 
 def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:

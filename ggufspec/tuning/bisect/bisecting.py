@@ -43,10 +43,7 @@ from ggufspec.tuning.bisect.decisions import (
 
 def save_bisection(bisection: Bisection) -> None:
     """Store a bisection under its name."""
-    file = _file(bisection.name)
-    with results.disk(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        results.write_object(file, bisection)
+    results.write_object(_file(bisection.name), bisection, makes_folder=True)
 
 
 def load_bisection(name: str) -> Bisection:
