@@ -15,9 +15,8 @@ from ggufspec.domain import HeadFile, Method, ModelFile, ModelRun, Offload, RunS
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timing
 from ggufspec.errors import ResultsError
-from ggufspec.forecast import profiles
+from ggufspec.forecast import drafting, profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind, ExpertUse, describe_experts
-from ggufspec.forecast.evaluations import drafting
 from ggufspec.forecast.profiles import curves
 from ggufspec.modelfiles import gguf
 from tests.support import models, timed, values

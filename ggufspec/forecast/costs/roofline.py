@@ -108,7 +108,7 @@ class Shape:
         active_bytes: those that one token needs; less than all only with experts.
         used_share: the share of the experts that one token is sent to; 1 without experts.
         needed_shares: the traced share that 1, 2, … neighbouring tokens are sent to; beyond the last, and
-            where nothing was traced, the prior of ``costs.experts`` goes on.
+            where nothing was traced, the prior goes on, see ``needed_share``.
         kv_bytes: what every earlier token of the context adds to read.
         flops: floating-point operations per token, without attention over the context.
         kv_flops: those that every earlier token adds.
