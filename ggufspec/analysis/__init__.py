@@ -12,7 +12,6 @@ from ggufspec.analysis.crossover import (
     CellSource,
     CrossoverCell,
     CrossoverMap,
-    DraftGain,
     map_crossover,
     read_crossover,
 )

@@ -40,7 +40,6 @@ from ggufspec.results.store import (
     confirm,
     create,
     delete,
-    find_bench,
     ids,
     judge,
     load,
