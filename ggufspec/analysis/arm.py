@@ -235,9 +235,7 @@ class Arm:
     @cached_property
     def gain(self) -> stats.Effect | None:
         """The speed-up over the baseline, with its interval and p; ``judgement`` says what follows."""
-        if self.baseline is None:
-            return None
-        return self._if_comparable(self.compare(self.rates, self.baseline.rates), self.baseline)
+        return self._compare_with(self.baseline, lambda arm: arm.rates, self.compare)
 
     @cached_property
     def judgement(self) -> SpeedJudgement | None:
@@ -279,10 +277,7 @@ class Arm:
     @cached_property
     def gain_of_all(self) -> stats.Effect | None:
         """The speed-up of all runs as measured: none is excluded or clipped."""
-        if self.baseline is None:
-            return None
-        effect = self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
-        return self._if_comparable(effect, self.baseline)
+        return self._compare_with(self.baseline, lambda arm: _until(arm.measured, self.look), self.compare)
 
     @property
     def is_decided(self) -> bool:
@@ -322,9 +317,7 @@ class Arm:
     @cached_property
     def change(self) -> stats.Effect | None:
         """The speed over the same arm's with the first llama.cpp on these prompts, with interval and p."""
-        if self.counterpart is None:
-            return None
-        return self._if_comparable(stats.fixed_effect(self.rates, self.counterpart.rates), self.counterpart)
+        return self._compare_with(self.counterpart, lambda arm: arm.rates, stats.fixed_effect)
 
     @property
     def change_judgement(self) -> SpeedJudgement | None:
@@ -344,6 +337,15 @@ class Arm:
     def fails_unlike(self, other: Arm) -> bool:
         """Whether so many more runs of one of two arms failed that the others may be its fast ones."""
         return fails_unlike([self.runs], [other.runs])
+
+    def _compare_with(
+        self,
+        other: Arm | None,
+        rates: Callable[[Arm], stats.Rates],
+        compare: Callable[[stats.Rates, stats.Rates], stats.Effect | None],
+    ) -> stats.Effect | None:
+        """Compare rates of this arm with those of another; None without that."""
+        return None if other is None else self._if_comparable(compare(rates(self), rates(other)), other)
 
     def _if_comparable(self, effect: stats.Effect | None, other: Arm) -> stats.Effect | None:
         """Return a comparison with another arm; its estimate alone where no interval would hold.
@@ -454,10 +456,7 @@ class Arm:
     @cached_property
     def user_gain(self) -> stats.Effect | None:
         """How many times faster each user is served than by the baseline at the same number of users."""
-        if self.baseline is None:
-            return None
-        effect = stats.paired_effect(self.user_rates, self.baseline.user_rates)
-        return self._if_comparable(effect, self.baseline)
+        return self._compare_with(self.baseline, lambda arm: arm.user_rates, stats.paired_effect)
 
     @cached_property
     def energy(self) -> dict[str, Energy]:
