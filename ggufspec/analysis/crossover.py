@@ -155,13 +155,14 @@ class CrossoverMap:
 
         None if it is faster for the most users, or that is undecided or unknown.
         """
-        limit = None
-        for users in reversed(self.users):
-            verdict = self.by_point[TrafficPoint(users, depth)].verdict
-            if verdict not in {SpeedVerdict.SLOWER, SpeedVerdict.SAME}:
-                break
-            limit = users
-        return limit
+        return _limit([(users, self.by_point[TrafficPoint(users, depth)]) for users in self.users])
+
+    def depth_limit(self, users: int) -> int | None:
+        """Return the depth from which drafting is not faster for so many users.
+
+        None if it is faster at the deepest, or that is undecided or unknown.
+        """
+        return _limit([(depth, self.by_point[TrafficPoint(users, depth)]) for depth in self.depths])
 
     def count(self, *sources: CellSource) -> int:
         """Return how many cells have one of these sources."""
@@ -414,3 +415,13 @@ def _mean_sd(spreads: Iterable[_Spread]) -> float | None:
     """Return the standard deviation of all places together; None without any."""
     squares = [spread.sd**2 for spread in spreads]
     return math.sqrt(fmean(squares)) if squares else None
+
+
+def _limit(cells: Sequence[tuple[int, CrossoverCell]]) -> int | None:
+    """Return the first value from which on drafting is found not to be faster; None where there is none."""
+    limit = None
+    for value, cell in reversed(cells):
+        if cell.verdict not in {SpeedVerdict.SLOWER, SpeedVerdict.SAME}:
+            break
+        limit = value
+    return limit

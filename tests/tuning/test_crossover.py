@@ -66,6 +66,7 @@ def test_measured_cells_have_the_best_draft_size_and_its_speed_up() -> None:
     loses = found.by_point[TrafficPoint(8, 4096)]
     assert (loses.choice, loses.verdict) == (None, SpeedVerdict.SLOWER)
     assert [found.users_limit(depth) for depth in (0, 4096)] == [8, 2]
+    assert [found.depth_limit(users) for users in (1, 2, 4, 8)] == [None, 4096, 4096, 0]
 
 
 def test_cells_between_are_forecast_by_seconds_per_round() -> None:
