@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -214,38 +215,29 @@ def _server_log(file: Path, content: str) -> Iterator[_RecordedRow]:
 
 def _decode_body(decoder: json.JSONDecoder, content: str, start: int) -> dict[str, Any]:
     """Return the JSON object that begins at a place of a log; an empty one where it is broken."""
-    try:
+    body: Any = None
+    with suppress(ValueError, RecursionError):
         body, _ = decoder.raw_decode(content, start)
-    except (ValueError, RecursionError):
-        return {}
     return body if isinstance(body, dict) else {}
 
 
 def _object(value: object) -> dict[str, Any] | None:
     """Return a JSON object, also one that is written in a text."""
     if isinstance(value, str):
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
     return value if isinstance(value, dict) else None
 
 
 def _time(value: object) -> float | None:
     """Return a time in seconds, from a number of s, ms, µs or ns since 1970, or from ISO 8601."""
-    if isinstance(value, bool):
-        return None
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             moment = datetime.fromisoformat(value)
-        except ValueError:
-            try:
-                value = float(value)
-            except ValueError:
-                return None
-        else:
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not isinstance(value, int | float) or not 0 <= value < _LATEST_NS:
+        with suppress(ValueError):
+            value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LATEST_NS:
         return None
     return value / next((per_s for least, per_s in _UNITS if value >= least), 1.0)
 

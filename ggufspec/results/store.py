@@ -18,6 +18,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,10 +138,9 @@ def _starts() -> list[_Start]:
 
 
 def _start(folder: Path) -> _Start:
-    try:
+    start = _Start()
+    with suppress(OSError, ValueError):  # msgspec's errors are ValueErrors
         start = msgspec.json.decode((folder / META).read_bytes(), type=_Start)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
-        start = _Start()
     return structs.replace(start, name=folder.name)
 
 
