@@ -143,12 +143,8 @@ def kept(folder: Path) -> tuple[Forecast, ...]:
         ResultsError: they are damaged.
     """
     try:
-        content = read_object(folder / _FORECASTS)
-    except OSError:
-        return ()
-    try:
-        return msgspec.json.decode(content, type=_Forecasts).forecasts
-    except ValueError:  # msgspec's errors are ValueErrors
+        return msgspec.json.decode(read_object(folder / _FORECASTS), type=_Forecasts).forecasts
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
         return ()
 
 
