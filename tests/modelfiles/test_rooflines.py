@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 import ggufspec
 from ggufspec.cli import cli
 from ggufspec.domain import ModelRun, Offload
+from ggufspec.errors import GgufspecError
 from ggufspec.forecast import costs, whatif
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
@@ -191,7 +192,7 @@ def test_a_size_without_its_unit_is_refused_with_what_was_meant(size: str, meant
         result = _run("plan", option, size)
         assert result.exit_code == 2
         assert meant in result.stderr
-    with pytest.raises(ValueError, match="did you mean"):
+    with pytest.raises(GgufspecError, match=r"vram: .*did you mean"):
         ggufspec.plan("demo", vram=int(size))
     assert _run("plan", "--reserve", "0").exit_code == 0
     assert _run("plan", "--vram", str(24 << 30)).exit_code == 0
