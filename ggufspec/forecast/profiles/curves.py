@@ -134,7 +134,7 @@ def of(
     return MeasuredOn(
         target=sized(spec.pair.target),
         drafter=file and sized(file),
-        head=head and head.method,
+        head=None if head is None else head.method,
         offload=spec.offload if drafter is not None else spec.offload.target_alone,
         threads=spec.threads,
         build=build,
