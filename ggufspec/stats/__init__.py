@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ggufspec.domain import Estimate, StoppingRule, schedule_looks
 from ggufspec.stats.anchors import drift
-from ggufspec.stats.cells import Cell, Rates, align, p_of_equal_groups, spread, unstable
+from ggufspec.stats.cells import Cell, Rates, align, p_of_equal_groups, residual_square, spread, unstable
 from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.disturbance import (
     combine_slowdowns,

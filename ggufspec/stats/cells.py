@@ -162,13 +162,22 @@ def p_of_equal_groups(logs: Values) -> float | None:
     groups, repeats = logs.shape
     if groups < 2 or repeats < 2:
         return None
-    of_groups = logs.mean(axis=1, keepdims=True)
-    left = logs - of_groups - logs.mean(axis=0, keepdims=True) + logs.mean()
-    degrees = groups - 1, (groups - 1) * (repeats - 1)
-    residual = float(np.sum(left**2)) / degrees[1]
+    residual, degrees = residual_square(logs)
     if residual <= 1e-18:  # rounding alone
         return None
     from scipy import special
 
-    square = repeats * float(np.sum((of_groups - logs.mean()) ** 2)) / degrees[0]
-    return float(special.fdtrc(*degrees, square / residual))
+    square = repeats * float(np.sum((logs.mean(axis=1) - logs.mean()) ** 2)) / (groups - 1)
+    return float(special.fdtrc(groups - 1, degrees, square / residual))
+
+
+def residual_square(logs: Values) -> tuple[float, int]:
+    """Return the mean square of what groups and repeats leave open, and its degrees of freedom.
+
+    Args:
+        logs: as those of ``p_of_equal_groups``, of two groups and two repeats at least.
+    """
+    groups, repeats = logs.shape
+    left = logs - logs.mean(axis=1, keepdims=True) - logs.mean(axis=0, keepdims=True) + logs.mean()
+    degrees = (groups - 1) * (repeats - 1)
+    return float(np.sum(left**2)) / degrees, degrees

@@ -27,6 +27,8 @@ TIMED = 32
 SELECTING_REPEATS = 3
 CONFIRMING_REPEATS = 3
 """At least, each with loads of its own: fewer loads have no interval, so no test and no verdict."""
+MOST_SELECTING_REPEATS = 6
+"""Of finalists that are too close to choose one; two more take a fifth more loads and win little."""
 _ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
 _COSTS_SHARE = 0.15  # of the time, at most, for the cost curves
 _CALIBRATION_SHARE = 0.1

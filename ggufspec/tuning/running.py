@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from ggufspec import machine, units
 from ggufspec.domain import Prompt, Role, RunSpec
@@ -97,42 +98,78 @@ def _ending_s(plan: Plan, outlook: TuningForecast) -> float:
     return budgeting.ending_s(outlook.pace, plan.deadline.limit_s, launches=plan.launches)
 
 
-def follow_best(
-    plan: Plan, outlook: TuningForecast, selected: ResultSet, *, measuring_s: float
-) -> Session | None:
-    """Return the bench of larger draft sizes beside the finalists, where the best is at the edge.
+def select_further(
+    plan: Plan, outlook: TuningForecast, selection: Selection, *, repeats: int, measuring_s: float
+) -> NextBench | None:
+    """Return the bench that continues a selection; its stored runs are not repeated.
 
-    Where no library can trace, it is that of the neighbours of the best that were not forecast. None where
-    all were measured. It continues the stored bench, whose runs are not repeated. There is none where time is
-    short.
+    None where nothing more is to be measured before the confirmation, or where that needs the time.
 
     Args:
         plan: what may be chosen.
         outlook: what was forecast.
-        selected: the finalists' runs.
-        measuring_s: seconds since the first of them.
+        selection: from the finalists' runs so far.
+        repeats: of the finalists that may win.
+        measuring_s: seconds since the first run.
     """
-    selection = verdicts.select_arms(selected)
+    selected = selection.results
+    deadline = plan.deadline.reserve(_ending_s(plan, outlook) + _confirming_s(plan, outlook, selected))
+    runs = selected.current
+    loads = len(runs) / max(1, len({spec.prompt.id for spec in runs.specs}))  # each has a run of each prompt
+    for further in _further(plan, outlook, selection, repeats):
+        if deadline.fits(measuring_s * further.loads / max(1.0, loads)):
+            on_same_prompts = _measured_prompts(outlook, selected)
+            session = _bench(plan, on_same_prompts, further.arms, repeats=further.repeats, deadline=deadline)
+            return NextBench(session=session, resume=selected.meta.id, note=further.note)
+    return None
+
+
+class _Further(NamedTuple):
+    """Configurations to measure in a selection that goes on: so many repeats of each, of new loads in all."""
+
+    arms: Set[RunSpec]
+    repeats: int
+    loads: int
+    note: str | None = None
+
+
+def _further(plan: Plan, outlook: TuningForecast, selection: Selection, repeats: int) -> Iterator[_Further]:
+    """Yield what is worth measuring before a finalist is chosen, the most useful first.
+
+    Where the best is at the edge, that is larger draft sizes. Where no library can trace, it is the
+    neighbours of the best that were not forecast. Then finalists race that are too close to choose one.
+    """
+    if repeats == budgeting.SELECTING_REPEATS and (new := _beyond_best(plan, outlook, selection)):
+        measured = _planned_arms(plan, selection.results.current.specs)
+        yield _Further({*measured, *new}, repeats, repeats * len(new))
+    if selection.racing and repeats < budgeting.MOST_SELECTING_REPEATS:
+        close = units.counted(len(selection.racing), "candidate")
+        note = f"{close} are too close to choose one by {repeats} repeats: measuring them once more"
+        loads = len(selection.racing) + 1  # that of the target alone
+        yield _Further(_planned_arms(plan, selection.racing), repeats + 1, loads, note)
+
+
+def _beyond_best(plan: Plan, outlook: TuningForecast, selection: Selection) -> list[RunSpec]:
+    """Return the configurations next to the fastest one that were neither measured nor forecast."""
     if selection.fastest is None:
-        return None
+        return []
     arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
-    specs = dict.fromkeys(selected.current.specs)
-    measured = {arm for arm in arms if any(values.is_same(arm, spec) for spec in specs)}
     further: list[RunSpec] = []
     if selection.edge is not None:
         further = prospects.next_larger(selection.fastest, arms)
     if not further and plan.why_untraced is not None:
-        fastest = next(arm for arm in arms if values.is_same(arm, selection.fastest))
+        fastest = next(iter(_planned_arms(plan, [selection.fastest])))
+        measured = _planned_arms(plan, selection.results.current.specs)
         neighbours = prospects.unmeasured_neighbours(fastest, arms, measured)
         further = [arm for arm in neighbours if outlook.prospect(arm) is None]
-    needed_s = measuring_s * len(further) / max(1, len(measured))
-    deadline = plan.deadline.reserve(_ending_s(plan, outlook) + _confirming_s(plan, outlook, selected))
-    if not further or not deadline.fits(needed_s):
-        return None
-    outlook = _measured_prompts(outlook, selected)
-    return _bench(
-        plan, outlook, {*measured, *further}, repeats=budgeting.SELECTING_REPEATS, deadline=deadline
-    )
+    return further
+
+
+def _planned_arms(plan: Plan, specs: Iterable[RunSpec]) -> set[RunSpec]:
+    """Return the configurations of a plan that some specifications are of."""
+    arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
+    distinct = dict.fromkeys(specs)
+    return {arm for arm in arms if any(values.is_same(arm, spec) for spec in distinct)}
 
 
 def _measured_prompts(outlook: TuningForecast, selected: ResultSet) -> TuningForecast:
@@ -186,12 +223,10 @@ def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection) -> S
         selection: what to confirm.
     """
     selected = [selection.winner, selection.runner_up, *selection.by_category.values()]
-    arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
-    chosen = {arm for arm in arms if any(spec and values.is_same(arm, spec) for spec in selected)}
     return _bench(
         plan,
         _confirming_prompts(plan, outlook, selection.results),
-        chosen,
+        _planned_arms(plan, (spec for spec in selected if spec is not None)),
         repeats=budgeting.CONFIRMING_REPEATS,
         deadline=plan.deadline.reserve(_ending_s(plan, outlook)),
         precision=plan.precision,
@@ -366,11 +401,13 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[NextBenc
     plan, outlook, selected = yield from _measure_usable(
         plan, outlook, lambda plan, outlook: NextBench(session=finals(plan, outlook))
     )
-    while further := follow_best(plan, outlook, selected, measuring_s=elapsed_s()):
-        larger = yield NextBench(session=further, resume=selected.meta.id)
+    selection, repeats = verdicts.select_arms(selected), budgeting.SELECTING_REPEATS
+    while further := select_further(plan, outlook, selection, repeats=repeats, measuring_s=elapsed_s()):
+        larger = yield further
         assert larger is not None
-        selected = larger
-    selection = verdicts.select_arms(selected)
+        suite = further.session.suite
+        repeats = suite.repeats
+        selection = verdicts.select_arms(larger, [arm for block in suite.blocks for arm in block.arms])
     plan, outlook, confirmed = yield from _measure_usable(
         plan,
         outlook,

@@ -219,7 +219,8 @@ class Selection:
         fastest: the fastest configuration that drafts; None where none may win.
         winner: the smallest draft among ``alike``.
         runner_up: the fastest other configuration; None without one.
-        alike: configurations that these runs do not tell apart from the fastest, the smallest draft first.
+        alike: configurations that are as good as the fastest by these runs, the smallest draft first.
+        racing: configurations to load once more before one is chosen; none where the choice is good enough.
         by_category: configurations for categories that significantly need another one; the target alone, too.
         edge: γ of the fastest, where no larger draft size of its kind was measured.
         unlike_target: configurations whose text differs from the target's own, so that they cannot win.
@@ -230,6 +231,7 @@ class Selection:
     winner: RunSpec | None = None
     runner_up: RunSpec | None = None
     alike: tuple[RunSpec, ...] = ()
+    racing: tuple[RunSpec, ...] = ()
     by_category: Mapping[str, RunSpec] = field(default_factory=dict)
     edge: int | None = None
     unlike_target: tuple[RunSpec, ...] = ()

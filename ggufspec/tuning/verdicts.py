@@ -40,7 +40,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.modelfiles import gguf
 from ggufspec.modelfiles.hub import cache
-from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet
+from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet, Runs
 from ggufspec.stats import Cell
 from ggufspec.tuning import prospects, values
 from ggufspec.tuning.values import Prospect, Selection, Tuned, TuningForecast
@@ -48,6 +48,8 @@ from ggufspec.tuning.values import Prospect, Selection, Tuned, TuningForecast
 _EXACT = 10_000  # ways to choose the prompts of a category: up to so many are all tried
 _SEED = 20240419
 _ALPHA = 0.05
+_RACE_ERROR = 0.05  # the chance that a comparison of two finalists shows so much more than is true
+_MOST_LOSS = 0.02  # of the fastest finalist's speed: what the choice may cost before more loads are worth it
 
 Values = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
@@ -196,24 +198,38 @@ _DISTURBANCES = frozenset(
 )
 
 
-def select_arms(results: ResultSet) -> Selection:
-    """Select what to confirm from the finalists' runs.
+def select_arms(results: ResultSet, among: Sequence[RunSpec] | None = None) -> Selection:
+    """Select what to confirm from the finalists' runs, or what to load again before that.
 
-    A configuration is alike to the fastest where it is at most ``THRESHOLD`` slower: more would cost more
-    than chance does. The smallest draft of these wins: then the smallest drafter, then the smallest p_min.
+    A configuration is alike to the fastest where it is at most ``THRESHOLD`` slower, and by chance at most
+    ``_MOST_LOSS``. The smallest draft of these wins: then the smallest drafter, then the smallest p_min.
     Text that is not the target's own cannot win.
+
+    Where chance may hide that another one is faster than the fastest by more than ``_MOST_LOSS``, those that
+    may be the fastest race: they need another load (Maron and Moore 1997, Artificial Intelligence Review
+    11:193-225; Even-Dar, Mannor and Mansour 2006, Journal of Machine Learning Research 7:1079-1105).
+
+    Args:
+        results: the stored bench of the target alone and the finalists.
+        among: finalists that have more loads than the others; these cannot win. None where all have as many.
 
     Raises:
         ResultsError: the target alone was not measured.
     """
     plain, drafting = _measured(results)
-    eligible = [arm for arm in drafting if not arm.text_differs]
     unlike = tuple(arm.spec for arm in drafting if arm.text_differs)
+    plain, running = (plain, drafting) if among is None else _measured(results, _runs_of(results, among))
+    eligible = [arm for arm in running if not arm.text_differs]
     if not eligible:
         return Selection(results=results, unlike_target=unlike)
     fastest, *slower = sorted(eligible, key=lambda arm: -_rate(arm).value)
-    alike = sorted([fastest, *(arm for arm in slower if _is_alike(fastest, arm))], key=_size)
+    behind = {arm.spec: _behind(fastest, arm) for arm in (fastest, *slower)}
+    chance = _chance([*plain, *eligible])
+    most = min(math.log1p(THRESHOLD), math.log1p(_MOST_LOSS) - chance)
+    alike = sorted([fastest, *(arm for arm in slower if behind[arm.spec] <= most)], key=_size)
     winner = alike[0]
+    closest = min((behind[arm.spec] for arm in slower), default=math.inf)
+    is_close = chance - closest > math.log1p(_MOST_LOSS)
     others = [arm for arm in (fastest, *slower) if arm is not winner]
     source = prospects.source(fastest.spec)
     sizes = {arm.spec.drafts_by.n_max for arm in drafting if prospects.source(arm.spec) == source}
@@ -224,6 +240,7 @@ def select_arms(results: ResultSet) -> Selection:
         winner=winner.spec,
         runner_up=others[0].spec if others else None,
         alike=tuple(arm.spec for arm in alike),
+        racing=tuple(spec for spec, by in behind.items() if by <= chance) if is_close else (),
         by_category=_by_category(winner, [*others, max(plain, key=lambda arm: _rate(arm).value)]),
         edge=fastest.spec.drafts_by.n_max if is_edge and prospects.can_be_longer(fastest.spec) else None,
         unlike_target=unlike,
@@ -332,8 +349,22 @@ def why_unusable(results: ResultSet) -> str | None:
     return f"{ended}, but no drafting run on the same prompt and repeat did"
 
 
-def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
+def _runs_of(results: ResultSet, among: Sequence[RunSpec]) -> Runs:
+    """Return the runs of the target alone and of some configurations that draft."""
+    runs = results.current
+    specs, spec_of = runs.by_spec()
+    kept = [
+        spec.role is Role.TARGET or any(values.is_same(spec, chosen) for chosen in among) for spec in specs
+    ]
+    return runs.select(np.flatnonzero(np.array(kept)[spec_of]))
+
+
+def _measured(results: ResultSet, runs: Runs | None = None) -> tuple[list[Arm], list[Arm]]:
     """Return the arms of the target alone and those that draft, with runs that can be compared.
+
+    Args:
+        results: a bench.
+        runs: those that count; by default the newest of each cell.
 
     Raises:
         ResultsError: the target alone has none.
@@ -341,15 +372,33 @@ def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
     cause = why_unusable(results)
     if cause is not None:
         raise ResultsError(f"there is no verdict: {cause}", f"see `ggufspec show {results.meta.id} --runs`")
-    groups = [arm for arm in arms.group(results) if len(arm.rates)]
+    groups = [arm for arm in arms.group(results, runs) if len(arm.rates)]
     plain = [arm for arm in groups if arm.role is Role.TARGET]
     return plain, [arm for arm in groups if arm.role is Role.DRAFTING]
 
 
-def _is_alike(fastest: Arm, arm: Arm) -> bool:
-    """Whether an arm is at most ``THRESHOLD`` slower than the fastest."""
+def _behind(fastest: Arm, arm: Arm) -> float:
+    """Return the logarithm of how many times as fast the fastest arm is; infinite where that is unknown."""
     effect = stats.paired_effect(fastest.rates, arm.rates)
-    return effect is not None and effect.ratio.value <= 1 + THRESHOLD
+    return math.inf if effect is None else math.log(effect.ratio.value)
+
+
+def _chance(measured: Sequence[Arm]) -> float:
+    """Return by how much chance may favour one of two arms, in logarithms, with an error of ``_RACE_ERROR``.
+
+    Each load is one value, the mean over these prompts, and what slows all arms of a repeat alike cancels.
+    More loads do not show how arms differ on other prompts. 0 where fewer than two loads can be compared.
+    """
+    logs = np.log([arm.rates.table for arm in measured])
+    shared = ~np.isnan(logs).any(axis=0)
+    if not shared.any():
+        return 0.0
+    by_load = np.array([stats.mean_of_loads(np.where(shared, of_arm, np.nan)) for of_arm in logs])
+    n_loads = by_load.shape[1]
+    if n_loads < 2:
+        return 0.0
+    square, degrees = stats.residual_square(by_load)
+    return stats.t_quantile(_RACE_ERROR, degrees) * math.sqrt(2 * square / n_loads)
 
 
 def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:

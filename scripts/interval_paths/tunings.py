@@ -1,13 +1,15 @@
-"""Tunings: six finalists are measured with three loads, and the winner and the next are confirmed.
+"""Tunings: six finalists are measured with three loads or more, and the winner and the next are confirmed.
 
-The confirmation has other prompts than the selection, and three loads as well where time is short; without a
-time limit, eight or more. The regret is what the choice
-is slower than the best finalist, or the target alone, by the true speeds over all prompts of their kind.
+Finalists that are too close to choose one have up to six loads where there is time. The confirmation has
+other prompts than the selection, and three loads where time is short; without a time limit, eight or more.
+The regret is what the choice is slower than the best finalist, or the target alone, by the true speeds over
+all prompts of their kind.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -17,9 +19,8 @@ import numpy as np
 
 from ggufspec.analysis import arms
 from ggufspec.measure.measuring import FIRST_LOOK
-from ggufspec.results import ResultSet
-from ggufspec.tuning.budgeting import CONFIRMING_REPEATS, SELECTING_REPEATS
-from ggufspec.tuning.values import Spent
+from ggufspec.tuning.budgeting import CONFIRMING_REPEATS, MOST_SELECTING_REPEATS, SELECTING_REPEATS
+from ggufspec.tuning.values import Selection, Spent
 from ggufspec.tuning.verdicts import judge_finalists, select_arms
 from interval_paths import stored
 from interval_paths.paths import Outcome, Path, judge, judge_row
@@ -41,7 +42,7 @@ class Scenario:
         common: by how much prompts differ in the speed-up of all finalists alike.
         own: by how much prompts differ in that of each finalist beside.
         categories: of the prompts, which truly are all alike.
-        selecting: loads of each finalist.
+        selecting: loads of each finalist at most: three, or more where finalists are too close to choose one.
         confirming: loads of the winner and the next: the least, or what ±2 % takes without a time limit.
     """
 
@@ -60,9 +61,10 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     """Return what one tuning chose."""
     random = np.random.default_rng(seed)
     sizes = range(1, len(scenario.truths) + 1)
-    selection = select_arms(_measure(scenario, sizes, scenario.selecting, "s", random))
+    selection = _select(_measure(scenario, sizes, scenario.selecting, "s", random))
     chosen = [spec.draft_size for spec in (selection.winner, selection.runner_up) if spec is not None]
-    confirmed = _measure(scenario, [size for size in chosen if size], scenario.confirming, "c", random)
+    confirming = [size for size in chosen if size]
+    confirmed = stored.bench(_measure(scenario, confirming, scenario.confirming, "c", random))
     outlook: Any = SimpleNamespace(prospects=(), spent=Spent())
     tuned = judge_finalists(outlook, selection, confirmed, measuring_s=0.0)
     overall = tuned.overall
@@ -83,10 +85,26 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     )
 
 
+def _select(measured: Sequence[SimulatedArm]) -> Selection:
+    """Return what a selection chooses, which has the later of these loads only where it needs them."""
+    arms = [arm.up_to(SELECTING_REPEATS) for arm in measured]
+    selection = select_arms(stored.bench(arms))
+    for repeats in range(SELECTING_REPEATS + 1, measured[0].tps.shape[1] + 1):
+        racing = {spec.draft_size for spec in selection.racing}
+        if not racing:
+            break
+        arms = [
+            whole.up_to(repeats) if whole.spec.drafting is None or whole.spec.draft_size in racing else arm
+            for whole, arm in zip(measured, arms, strict=True)
+        ]
+        selection = select_arms(stored.bench(arms), selection.racing)
+    return selection
+
+
 def _measure(
     scenario: Scenario, sizes: Any, repeats: int, prefix: str, random: np.random.Generator
-) -> ResultSet:
-    """Return the bench of the target alone and some draft sizes on new prompts."""
+) -> list[SimulatedArm]:
+    """Return the target alone and some draft sizes on new prompts."""
     shape = scenario.prompts, repeats
     drift = random.normal(0, 0.02, (1, repeats))
     hardness = random.normal(0, 0.1, (scenario.prompts, 1))
@@ -108,7 +126,7 @@ def _measure(
                 categories=categories,
             )
         )
-    return stored.bench(simulated, name=prefix)
+    return simulated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,23 +167,34 @@ def simulate_confirmation(design: Confirmation, seed: int) -> Outcome:
 
 
 _SIZES = (1.25, 1.36, 1.42, 1.45, 1.46, 1.44)  # as speed-ups rise and fall with γ
+_LIMITS: tuple[tuple[str, int, int], ...] = (
+    ("", SELECTING_REPEATS, CONFIRMING_REPEATS),
+    (", time for more", MOST_SELECTING_REPEATS, CONFIRMING_REPEATS),
+    (", no time limit", MOST_SELECTING_REPEATS, FIRST_LOOK),
+)
 _SCENARIOS = (
-    Scenario(name="tune, finalists from 1.25 to 1.46, loads 1 %", truths=_SIZES),
-    Scenario(name="tune, finalists from 1.25 to 1.46, loads 2 %", truths=_SIZES, load=0.02),
+    *(
+        Scenario(
+            name=f"tune, finalists from 1.25 to 1.46, loads {100 * load:g} %{limit}",
+            truths=_SIZES,
+            load=load,
+            selecting=selecting,
+            confirming=confirming,
+        )
+        for load in (0.01, 0.02, 0.03)
+        for limit, selecting, confirming in _LIMITS
+    ),
+    *(
+        Scenario(
+            name=f"tune, finalists from 1.0 to 1.1{limit}",
+            truths=(1.0, 1.04, 1.08, 1.1, 1.09, 1.05),
+            selecting=selecting,
+            confirming=confirming,
+        )
+        for limit, selecting, confirming in _LIMITS
+    ),
     Scenario(name="tune, one of six is 1.05 times the others", truths=(1.4, 1.4, 1.47, 1.4, 1.4, 1.4)),
     Scenario(name="tune, finalists from 0.7 to 0.95", truths=(0.95, 0.9, 0.85, 0.8, 0.75, 0.7)),
-    Scenario(name="tune, finalists from 1.0 to 1.1", truths=(1.0, 1.04, 1.08, 1.1, 1.09, 1.05)),
-    Scenario(
-        name="tune, finalists from 1.0 to 1.1, no time limit",
-        truths=(1.0, 1.04, 1.08, 1.1, 1.09, 1.05),
-        confirming=FIRST_LOOK,
-    ),
-    Scenario(
-        name="tune, finalists from 1.25 to 1.46, loads 2 %, no time limit",
-        truths=_SIZES,
-        load=0.02,
-        confirming=FIRST_LOOK,
-    ),
     Scenario(name="tune, 12 prompts of 3 categories that are alike", truths=_SIZES, prompts=12, categories=3),
 )
 _CONFIRMATIONS = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,61 @@ def test_usable_runs_are_measured_once(plan: Plan) -> None:
         steps.send(values.bench(*tunings.runs(g3=1.5, g8=1.4)))
     assert ended.value.value.overall.spec.draft_size == 3
     assert _threads(first) == _threads(confirming) == {4}
+
+
+def _loads(sizes: Mapping[int, float], first: int, end: int) -> Iterator[RunResult]:
+    """Runs of the target alone and of draft sizes; loads make these 6 % faster and slower in turn."""
+    for repeat, prompt in product(range(first, end), ("p1", "p2")):
+        yield values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=50.0)
+        for place, (size, gain) in enumerate(sizes.items()):
+            tps = 50.0 * gain * (1.06 if (repeat + place) % 2 else 0.94)
+            yield values.run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=tps, draft=size)
+
+
+def _sizes(bench: tuning.NextBench) -> list[int]:
+    return [arm.draft_size for block in bench.session.suite.blocks for arm in block.arms[1:]]
+
+
+def _with_sizes(plan: Plan, *sizes: int) -> Plan:
+    drafting = [tunings.arm(size, threads=4) for size in sizes]
+    return replace(plan, blocks=(replace(plan.blocks[0], arms=(drafting[0].baseline, *drafting)),))
+
+
+def test_finalists_that_are_too_close_are_loaded_again_until_one_can_be_chosen(plan: Plan) -> None:
+    gains = {2: 1.2, 3: 1.5, 8: 1.51}
+    steps = tuning.measure_finalists(_with_sizes(plan, *gains), tunings.hoped(g2=1.2, g3=1.5, g8=1.51))
+    next(steps)
+    runs = [*_loads(gains, 0, 3)]
+    stored = values.bench(*runs)
+    bench = steps.send(stored)
+    loads = 3
+    del gains[2]  # it is slower by more than chance
+    while not bench.confirms:
+        assert (bench.resume, _sizes(bench)) == (stored.meta.id, [3, 8])
+        assert bench.session.suite.repeats == loads + 1
+        assert bench.note == (
+            f"2 candidates are too close to choose one by {loads} repeats: measuring them once more"
+        )
+        runs += _loads(gains, loads, loads + 1)
+        loads += 1
+        stored = values.bench(*runs)
+        bench = steps.send(stored)
+    assert loads == budgeting.MOST_SELECTING_REPEATS
+    assert bench.session.suite.repeats == budgeting.CONFIRMING_REPEATS
+
+
+@pytest.mark.parametrize(("left_s", "is_longer"), [(100.0, True), (20.0, False)])
+def test_a_race_takes_no_time_from_the_confirmation(plan: Plan, left_s: float, is_longer: bool) -> None:
+    clock = Clock()
+    outlook = replace(tunings.hoped(g3=1.5, g8=1.51), pace=PACE)
+    steps = tuning.measure_finalists(_hurried(plan, clock, 120.0), outlook)
+    next(steps)
+    clock.now = 120.0 - left_s
+    bench = steps.send(values.bench(*_loads({3: 1.5, 8: 1.51}, 0, 3)))
+    assert bench.confirms is not is_longer
+    if is_longer:
+        reserved_s = left_s - bench.session.deadline.left_s
+        assert reserved_s > PACE.bench([1.0, 1.5, 1.5], prompts=2, n_predict=32, repeats=3)
 
 
 @pytest.mark.parametrize("at", ["selection", "confirmation"])

@@ -91,6 +91,28 @@ def test_the_winner_is_the_smallest_draft_that_the_runs_do_not_tell_apart_from_t
     assert "are alike here; the smallest draft is recommended." in text
 
 
+def test_finalists_race_where_chance_may_choose_one_that_is_much_slower() -> None:
+    gains = _gains(_prompts(8), g2=1.2, g4=1.5, g8=1.52)
+    assert tuning.select_arms(_bench(gains, noise=0.01)).racing == ()
+    noisy = tuning.select_arms(_bench(gains, noise=0.15))
+    assert {_size(spec) for spec in noisy.racing} == {4, 8}  # 2 is slower by more than chance
+    assert tuning.select_arms(_bench(gains, noise=0.15, repeats=1)).racing == ()  # one load shows no spread
+    apart = _gains(_prompts(8), g2=1.2, g4=1.5, g8=2.0)
+    assert tuning.select_arms(_bench(apart, noise=0.15)).racing == ()
+
+
+def test_a_finalist_that_left_the_race_cannot_win_and_hides_no_load_of_the_others() -> None:
+    prompts = _prompts(4)
+    first = _bench(_gains(prompts, g4=1.6, g8=1.5, g12=1.4, g16=1.2)).current
+    later = _bench(_gains(prompts, g8=1.5, g12=1.7), repeats=6).current
+    stored = values.bench(*first, *(run for run in later if run.repeat >= 3))
+    assert _size(tuning.select_arms(stored).fastest) == 4  # by the three loads that all have
+    of_both = [tunings.arm(size) for size in (8, 12)]
+    selection = tuning.select_arms(stored, of_both)
+    assert (_size(selection.fastest), _size(selection.runner_up)) == (12, 8)
+    assert (selection.results, selection.edge) == (stored, None)
+
+
 def test_the_verdict_has_the_figures_of_the_confirmation_alone() -> None:
     prompts = _prompts(4)
     selection = tuning.select_arms(_bench(_gains(prompts, g4=1.9, g8=1.5)))
