@@ -79,14 +79,14 @@ def read_bench(folder: Path, *, salvage: bool = False) -> Stored:
     try:
         meta, damage = _read_meta(folder, salvage=salvage)
         file = folder / RUNS
-        if not file.exists():
+        if not file.is_file():  # a pipe in its place would be waited for without end
             raise _DamageError(f"{RUNS} is missing")
         if damage:
             return _read_remains(file.read_bytes(), meta, damage)
         return _read_undamaged(file, meta) or _read_damaged(file.read_bytes(), meta, salvage=salvage)
     except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
         raise ResultsError(
-            f"cannot read the run in {folder}: {error}",
+            f"cannot read the bench in {folder}: {error}",
             "its files are damaged or were edited"
             + ("" if salvage else f": `ggufspec show {folder.name} --salvage` shows what is left of it"),
         ) from error

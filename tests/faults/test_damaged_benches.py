@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -196,9 +197,12 @@ def test_a_damaged_meta_is_named_and_its_runs_are_salvaged() -> None:
 def test_a_bench_without_its_runs_is_not_an_empty_one() -> None:
     stored = _bench()
     _file(stored).unlink()
-    for salvage in (False, True):
-        with pytest.raises(ResultsError, match=r"runs.jsonl is missing"):
-            results.load("mine", salvage=salvage)
+    for is_pipe in (False, True):  # which would be waited for
+        if is_pipe:
+            os.mkfifo(_file(stored))
+        for salvage in (False, True):
+            with pytest.raises(ResultsError, match=r"runs.jsonl is missing"):
+                results.load("mine", salvage=salvage)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +335,7 @@ def test_wrong_records_and_newer_schemas_are_named() -> None:
         (intact + b'{"kind":"judged","run":5}\n', "run 5 was judged but does not exist"),
     ):
         damage.reseal_runs(file, content)
-        with pytest.raises(ResultsError, match=f"cannot read the run in .*{words}"):
+        with pytest.raises(ResultsError, match=f"cannot read the bench in .*{words}"):
             results.load(stored.meta.id)
 
 
