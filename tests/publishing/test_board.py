@@ -167,7 +167,10 @@ def test_it_verifies_and_says_what_does_not_follow(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     published.leave_out_pages(monkeypatch)
     published.bench(name="mine")
-    done = shell.done("publish", "--offline", "--out", "bundle")
+    shell.done(
+        "publish", "--offline", "--out", "bundle.zip"
+    )  # the folder beside it has the name without .zip
+    assert not Path("bundle.zip.zip").exists()
     shutil.copytree("bundle", "changed")
     methods = tmp_path / "changed" / "methods.md"
     methods.write_text(methods.read_text() + "More.\n")

@@ -40,6 +40,8 @@ def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
             sink.refuse_unasked(f"the upload to {repo}")
     stored = load_each(asked.benches or (LATEST,), sink)
     folder = asked.out or Path(f"{stored[0].meta.id}-bundle")
+    if folder.suffix == ".zip":  # which has the folder's name
+        folder = folder.with_suffix("")
     userfiles.check_writable(folder.with_name(f"{folder.name}.zip"))
     private = find_private(stored, access)
     if private:
