@@ -28,7 +28,8 @@ _EXACT_UP_TO = 40
 _WAVES = np.array([0.5, 1.0, 2.0, 4.0])  # τ over the usual distance of measurements
 _SHARES = (0.5, 0.95)  # of the noise that is a wave; the rest is independent
 _LONGEST_WAVE = 0.25  # τ over the whole duration: a longer wave cannot be told from a trend
-_INDEPENDENT = 0.5  # the chance of independent noise before anything is measured
+_INDEPENDENT = 0.2  # the chance of independent noise before anything is measured
+_LEAST_FOR_WAVES = 7  # measurements: the interval of fewer has nearly all slopes, and holds beside waves
 _SLIGHT = 1e-9  # noise below this is rounding
 _BLOM = 0.375  # of the expectations of ordered normal values (Blom 1958)
 
@@ -66,9 +67,11 @@ def drift(times_s: Sequence[float], rates: Sequence[float]) -> Estimate | None:
     if rank is None:
         return estimate
     middle = (len(slopes) - 1) / 2
-    deviation = _deviation(len(times)) * math.sqrt(_variance_of_waves(times, logs - slope * times))
-    # the outermost slopes are far enough: seven rising values are rare, whatever the noise is
-    reach = min(max(middle - rank, (deviation + 1) / 2), middle)
+    reach = middle - rank
+    if len(times) >= _LEAST_FOR_WAVES:
+        deviation = _deviation(len(times)) * math.sqrt(_variance_of_waves(times, logs - slope * times))
+        # the outermost slopes are far enough: seven rising values are rare, whatever the noise is
+        reach = min(max(reach, (deviation + 1) / 2), middle)
     lo, hi = np.interp((middle - reach, middle + reach), np.arange(len(slopes)), slopes)
     # two measurements at nearly the same time may have any slope
     ends = np.expm1(np.clip(duration * np.array([lo, hi]), -WIDEST, WIDEST))
