@@ -78,22 +78,22 @@ def find_far(rates: Rates) -> Mask:
     far[cells] = np.abs(np.where(present, residuals, 0.0)) > FAR * scale
     if far.sum() > _MOST * len(rates):
         return np.zeros_like(far)
-    far[cells] &= ~_mostly_far(far[cells], present, loads)
+    far[cells] &= ~_wholly_far(far[cells], present, loads)
     return far
 
 
-def _mostly_far(far: Mask, present: Mask, loads: NDArray[np.intp]) -> Mask:
-    """Return the cells of prompts and of loads of which half of the runs are far, or more.
+def _wholly_far(far: Mask, present: Mask, loads: NDArray[np.intp]) -> Mask:
+    """Return the cells of prompts and of loads of which all runs are far.
 
     A prompt that is fast in two repeats and slow in two has its median between them, and four far runs. They
     are how it behaves, and without them nothing of it would be left to predict from.
     """
-    of_prompts = 2 * far.sum(axis=1) >= present.sum(axis=1)
+    of_prompts = far.sum(axis=1) == present.sum(axis=1)
     if len(far) < _LEAST_PROMPTS:  # loads are not told from runs
         return np.broadcast_to(of_prompts[:, None], far.shape)
     numbers, load_of = np.unique(loads, return_inverse=True)
     of_load = np.eye(len(numbers))[load_of]  # shape (repeats, loads)
-    of_loads = 2 * far.sum(axis=0) @ of_load >= present.sum(axis=0) @ of_load
+    of_loads = far.sum(axis=0) @ of_load == present.sum(axis=0) @ of_load
     return np.asarray(of_prompts[:, None] | of_loads[load_of])
 
 
