@@ -5,19 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ggufspec.choices import (
-    ENGINES,
-    KV_TYPES,
-    SUITES,
-    Backend,
-    DraftSampling,
-    Experts,
-    Layers,
-    Method,
-    OutputFormat,
-    Reasoning,
-    SplitMode,
-)
+from ggufspec import choices
+from ggufspec.choices import Experts, Layers, Reasoning
 from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.options.fields import Options, only, option
@@ -38,13 +27,13 @@ if TYPE_CHECKING:
     )
 
 _F16 = "f16"  # llama.cpp's default of each cache, in every era
-_TYPES = Axis("types", number=None, words=KV_TYPES, placeholder="TYPE")
+_TYPES = Axis("types", number=None, words=choices.KV_TYPES, placeholder="TYPE")
+_SPLIT_MODES = tuple(choices.SplitMode)
 _LAYERS = Axis("layers", words=("all", "auto"))
 _EXPERTS = Axis("layers", words=("all",))
 
 TARGET = "--model -hf -hfr --hf-repo -mu --model-url"
 DRAFT_MODEL = "--model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf"
-CONTEXT = "--ctx-size"
 """llama.cpp's spellings of options that several classes declare."""
 
 FORMAT_ELSEWHERE = "In llama.cpp, -o is a file to write, except in llama-bench; here that is --out."
@@ -169,9 +158,9 @@ class MethodOption(Options, section="Drafting"):
         "--method",
         kind=kinds.Methods(),
         written={"--spec-type": kinds.SpecTypes()},
-        constant={"--spec-default": (Method.NGRAM_MOD.value, "")},
+        constant={"--spec-default": (choices.Method.NGRAM_MOD.value, "")},
         common=True,
-        help=f"Drafting method: {', '.join(Method)}; or a chain, such as ngram-mod+draft-mtp.",
+        help=f"Drafting method: {', '.join(choices.Method)}; or a chain, such as ngram-mod+draft-mtp.",
         shown="the pair's own",
     )
 
@@ -227,24 +216,26 @@ class DraftChoiceOptions(Options, section="Drafting"):
     draft_sampling: tuple[str, ...] | None = option(
         "--draft-sampling",
         hidden="--spec-draft-sampling",
-        kind=Axis("ways", number=None, words=tuple(DraftSampling)),
-        metavar="|".join(DraftSampling),
+        kind=Axis("ways", number=None, words=tuple(choices.DraftSampling)),
+        metavar="|".join(choices.DraftSampling),
         help="Draft the likeliest tokens, or sample them and verify by rejection: llama-server from b11368 "
         "on, with a draft model or MTP, above --temp 0.",
         shown="llama.cpp's, greedy",
     )
 
     @property
-    def draft_samplings(self) -> tuple[DraftSampling | None, ...]:
+    def draft_samplings(self) -> tuple[choices.DraftSampling | None, ...]:
         """How drafts are chosen; None for llama.cpp's own way.
 
         Raises:
             GgufspecError: in another way than there is.
         """
         try:
-            return tuple(map(DraftSampling, self.draft_sampling or ())) or (None,)
+            return tuple(map(choices.DraftSampling, self.draft_sampling or ())) or (None,)
         except ValueError as error:
-            raise GgufspecError(f"draft_sampling: {error}", f"say {' or '.join(DraftSampling)}") from error
+            raise GgufspecError(
+                f"draft_sampling: {error}", f"say {' or '.join(choices.DraftSampling)}"
+            ) from error
 
 
 class LayerOptions(Options, section="Placement"):
@@ -271,7 +262,7 @@ class ContextOption(Options, section="Placement"):
     """The context of each request."""
 
     ctx: int | None = option(
-        "--ctx -c", hidden=CONTEXT, kind=Count(16), help="Context size in tokens.", shown="as needed"
+        "--ctx -c", hidden="--ctx-size", kind=Count(16), help="Context size in tokens.", shown="as needed"
     )
 
 
@@ -363,15 +354,20 @@ class DeviceOptions(DeviceOption, SplitOptions, RpcOption, section="GPUs"):
     )
     split_mode: tuple[str, ...] | None = option(
         "--split-mode -sm",
-        kind=Axis("modes", number=None, words=tuple(SplitMode), placeholder=Word(*SplitMode).placeholder),
+        kind=Axis(
+            "modes",
+            number=None,
+            words=tuple(choices.SplitMode),
+            placeholder=Word(*choices.SplitMode).placeholder,
+        ),
         help="How to split the model across GPUs.",
     )
     main_gpu: int | None = option("--main-gpu -mg", kind=Count(0), help="GPU for --split-mode none or row.")
 
     @property
-    def split_modes(self) -> tuple[SplitMode, ...]:
+    def split_modes(self) -> tuple[choices.SplitMode, ...]:
         """How to split models over GPUs."""
-        return tuple(map(SplitMode, self.split_mode or ()))
+        return tuple(map(choices.SplitMode, self.split_mode or ()))
 
     @property
     def offload(self) -> Offload:
@@ -640,7 +636,7 @@ class SuiteOption(Options, section="Text"):
         kind=kinds.SuiteName(),
         setting="domains",
         replaced_by=("prompt", "prompt_file", "replay"),
-        help=f"Built-in prompts: {', '.join(SUITES)}; or those of a dataset on the Hub, "
+        help=f"Built-in prompts: {', '.join(choices.SUITES)}; or those of a dataset on the Hub, "
         "hf:USER/DATASET[@REVISION][:PART].",
         shown="chosen for the pair",
     )
@@ -824,11 +820,11 @@ class EngineOption(Options, section="llama.cpp"):
 
     engine: str | None = option(
         "--engine",
-        kind=Word(*ENGINES),
+        kind=Word(*choices.ENGINES),
         metavar="ENGINE",
         setting="server",
         replaced_by=("tuned", "url", "url_drafting"),
-        help=f"What runs the models: {', '.join(ENGINES)}.",
+        help=f"What runs the models: {', '.join(choices.ENGINES)}.",
         shown="the first one that can measure the pair",
     )
 
@@ -1005,7 +1001,7 @@ class BackendOption(Options, section="llama.cpp"):
     backend: str = option(
         "--backend",
         "auto",
-        kind=Word("auto", *Backend),
+        kind=Word("auto", *choices.Backend),
         metavar="BACKEND",
         help="Compute backend to build: cpu, cuda, metal, vulkan, hip or auto.",
     )
@@ -1041,12 +1037,12 @@ class TableOptions(Options, section="Output"):
         "--output -o",
         "",
         elsewhere=FORMAT_ELSEWHERE,
-        kind=Word(*OutputFormat),
+        kind=Word(*choices.OutputFormat),
         metavar="FORMAT",
         python=False,
         common=True,
         setting="json",
-        help=f"Format: {', '.join(OutputFormat)}.",
+        help=f"Format: {', '.join(choices.OutputFormat)}.",
         shown="table on a terminal, otherwise md",
     )
     out: Path | None = option("--out", kind=FilePath(), python=False, help="Write the table to this file.")

@@ -405,16 +405,12 @@ class DemoOptions(groups.TableOptions):
     )
 
 
-class ServeOptions(ServedWords):
+class ServeOptions(groups.TunedOption, ServedWords):
     """A tuned configuration, and how it is served."""
 
     words: tuple[str, ...] = option(default=(), python=True, help="Options for llama-server.")
     tuned: str | None = option(
-        "--tuned",
-        metavar="NAME",
-        complete="tunings",
-        help="Serve the configuration of this tuning.",
-        shown="the one stored last",
+        default=None, help="Serve the configuration of this tuning.", shown="the one stored last"
     )
     export: str | None = option(
         "--export",

@@ -20,6 +20,7 @@ class PlanOptions(
     groups.TunedOption,
     groups.ModelOptions,
     groups.MethodOption,
+    groups.ContextOption,
     groups.LayerOptions,
     groups.SplitOptions,
     groups.RpcOption,
@@ -33,9 +34,7 @@ class PlanOptions(
 ):
     """What to plan memory for; sizes are in bytes."""
 
-    ctx: int = option(
-        "--ctx -c", 4096, hidden=groups.CONTEXT, kind=Count(16), common=True, help="Context size in tokens."
-    )
+    ctx: int = option(default=4096, common=True, shown=None)
     kv_type: tuple[str, ...] | None = option(default=("f16",), common=True, shown=None)
     ubatch: tuple[int, ...] | None = option(default=(512,), shown=None)
     build: int | None = option(
@@ -50,6 +49,7 @@ class PlanOptions(
 class WhatIfOptions(
     groups.DraftOption,
     groups.ModelOptions,
+    groups.ContextOption,
     groups.LayerOptions,
     groups.SplitOptions,
     groups.MachineOptions,
@@ -134,14 +134,7 @@ class WhatIfOptions(
     flops: float | None = option(
         "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
     )
-    ctx: int = option(
-        "--ctx -c",
-        1024,
-        hidden=groups.CONTEXT,
-        section="Placement",
-        kind=Count(0),
-        help="Context depth in tokens.",
-    )
+    ctx: int = option(default=1024, kind=Count(0), help="Context depth in tokens.", shown=None)
     overhead: float = option("--overhead", 0.0, kind=Number(0), help="Other time per round, in milliseconds.")
     rtt: float | None = option(
         "--rtt",

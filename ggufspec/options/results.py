@@ -93,7 +93,7 @@ class PolicyOptions(BenchArgument, groups.AnswerOption, section="Drafting"):
     )
 
 
-class ReportOptions(groups.StrictOption, groups.AnswerOption, section="Output"):
+class ReportOptions(groups.StrictOption, groups.AnswerOption, groups.TunedOption, section="Output"):
     """Which benches to report, and as what."""
 
     runs: tuple[str, ...] = option("runs", (), repeated=True, metavar="[BENCH]...", complete="runs")
@@ -110,24 +110,18 @@ class ReportOptions(groups.StrictOption, groups.AnswerOption, section="Output"):
         shown="report.html, or charts",
     )
     tuned: str | None = option(
-        "--tuned",
-        metavar="NAME",
-        complete="tunings",
-        help="Report the bench that confirmed this tuning, before any BENCH.",
+        default=None, help="Report the bench that confirmed this tuning, before any BENCH."
     )
 
 
-class CompareOptions(groups.StrictOption, groups.TableOptions, section="Output"):
+class CompareOptions(groups.StrictOption, groups.TableOptions, groups.TunedOption, section="Output"):
     """Which benches to compare, and when that is an error."""
 
     benches: tuple[str, ...] = option(
         "benches", (), repeated=True, metavar="BENCH... [-- BENCH...]", complete="runs", divided=True
     )
     tuned: str | None = option(
-        "--tuned",
-        metavar="NAME",
-        complete="tunings",
-        help="Compare with the bench that confirmed this tuning.",
+        default=None, section="Output", help="Compare with the bench that confirmed this tuning."
     )
     fail_slower: float | None = option(
         "--fail-slower",
@@ -151,6 +145,14 @@ class WhyOptions(groups.PastedOptions, groups.LlamaOption):
     run: str = option("run", "last", metavar="[BENCH]", complete="runs")
 
 
+class BenchesArgument(Options):
+    """Stored benches."""
+
+    benches: tuple[str | LoadedBench, ...] = option(
+        "benches", (), repeated=True, metavar="[BENCH]...", complete="runs"
+    )
+
+
 class WithTextsOption(Options, section="Publishing"):
     """Whether private texts are published."""
 
@@ -161,12 +163,9 @@ class WithTextsOption(Options, section="Publishing"):
     )
 
 
-class PublishOptions(groups.HubOptions, WithTextsOption, section="Publishing"):
+class PublishOptions(BenchesArgument, groups.HubOptions, WithTextsOption, section="Publishing"):
     """Which benches to publish, and where."""
 
-    benches: tuple[str | LoadedBench, ...] = option(
-        "benches", (), repeated=True, metavar="[BENCH]...", complete="runs"
-    )
     out: Path | None = option(
         "--out",
         kind=FilePath("FOLDER"),
@@ -196,12 +195,9 @@ class PublishOptions(groups.HubOptions, WithTextsOption, section="Publishing"):
             raise GgufspecError("use either --to-hub or --offline", "leave one of them out")
 
 
-class IssueOptions(groups.HubOptions, WithTextsOption, section="Publishing"):
+class IssueOptions(BenchesArgument, groups.HubOptions, WithTextsOption, section="Publishing"):
     """What to report to llama.cpp's project."""
 
-    benches: tuple[str | LoadedBench, ...] = option(
-        "benches", (), repeated=True, metavar="[BENCH]...", complete="runs"
-    )
     finding: str | None = option(
         "--finding",
         kind=Word(*FindingKind),
