@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ggufspec.choices import Method
 from ggufspec.options import BenchOptions, Option
 from ggufspec.redaction import SECRET_OPTIONS
 
@@ -261,3 +262,48 @@ def read_thinking(value: str) -> str | None:
 _DASHES = re.compile("[-\u2010\u2011\u2013\u2014\u2212]+")
 _YES = frozenset({"1", "true", "on", "enabled", ""})
 _NO = frozenset({"0", "false", "off", "disabled"})
+
+
+_STAGES = {method.stage: method for method in Method}
+_OWN_STAGES = {Method.SUFFIX.stage, *(method.stage for method in Method if method.is_head)}
+_OF_MODELS = {"n_max": "--draft", "n_min": "--draft-min", "p_min": "--p-min"}
+_OF_NGRAMS = {
+    "n_max": "size-m",
+    "n_min": "n-min",
+    "ngram_size_n": "size-n",
+    "ngram_size_m": "size-m",
+    "ngram_min_hits": "min-hits",
+    "suffix_min_match_len": "size-n",
+}
+
+
+class DraftingStage(NamedTuple):
+    """One method of ik_llama.cpp's ``--spec-type TYPE:key=value,…``, with its settings as they are given."""
+
+    method: Method
+    settings: Sequence[tuple[str, str]]
+
+    @classmethod
+    def read(cls, value: str) -> DraftingStage | None:
+        """Return the stage that a value of ``--spec-type`` is; None for llama.cpp's own values."""
+        name, colon, settings = value.partition(":")
+        name = name.replace("_", "-")
+        if name not in _STAGES or not (colon or name in _OWN_STAGES):
+            return None
+        pairs = (pair.partition("=") for pair in settings.split(",") if "=" in pair)
+        return cls(_STAGES[name], [(key.replace("-", "_"), text) for key, _, text in pairs])
+
+
+def options_of(stages: Sequence[DraftingStage]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the options that stages stand for, each with its value, and the settings that no option is."""
+    options, ngrams, unread = [("--method", "+".join(stage.method for stage in stages))], [], []
+    for method, settings in stages:
+        for key, text in settings:
+            here = (_OF_MODELS if method.drafts_with_model else _OF_NGRAMS).get(key)
+            if here is None:
+                unread.append(f"--spec-type {method.stage}:{key}")
+            elif here.startswith("--"):
+                options.append((here, text))
+            else:
+                ngrams.append(f"{here}={text}")
+    return [*options, *([("--ngram", ",".join(ngrams))] if ngrams else [])], unread

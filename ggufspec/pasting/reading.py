@@ -15,7 +15,6 @@ from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions, kinds
 from ggufspec.pasting import flags, shell
-from ggufspec.pasting.stages import DraftingStage, options_of, read_stage, unread_keys
 from ggufspec.pasting.texts import PROGRAMS, FoundCommand, find_commands
 from ggufspec.redaction import HIDDEN, SECRET_OPTIONS, is_secret, redact
 
@@ -136,7 +135,7 @@ class _WordReader:
         self.unread: list[str] = []
         self.files: dict[str, str] = {}  # of -hff, by the flag
         self.on_hub: dict[str, str] = {}
-        self.stages: list[DraftingStage] = []
+        self.stages: list[flags.DraftingStage] = []
         self.without_method = False  # --spec-type none
         self.today: list[
             tuple[tuple[str, ...], bool]
@@ -168,9 +167,10 @@ class _WordReader:
             self.today.append((tuple(self._spell_today(flag, given)), flag in _OF_DRAFTING))
             self._take(flag, given)
         if self.stages:  # the order of a chain is known now
-            for flag, text in options_of(self.stages):
+            options, unread = flags.options_of(self.stages)
+            for flag, text in options:
                 self._take_field(flag, text)
-            self.unread.extend(unread_keys(self.stages))
+            self.unread += unread
         if n_stray:
             belongs = "belongs" if n_stray == 1 else "belong"
             self.notes.append(
@@ -263,7 +263,11 @@ class _WordReader:
             self._leave_out(flag, "every part runs with the threads of -t")
         elif flag in flags.LOAD_MODE and value is not None:
             self._take_load_mode(flag, value)
-        elif flag in flags.SPEC_TYPE and value is not None and (stage := read_stage(value)) is not None:
+        elif (
+            flag in flags.SPEC_TYPE
+            and value is not None
+            and (stage := flags.DraftingStage.read(value)) is not None
+        ):
             self.stages.append(stage)
         elif flag in flags.TEMPLATE_WORDS and (thinks := flags.read_thinking(value or "")) is not None:
             self.notes.append(f"translated: {flag} {value} is --reasoning {thinks}")
