@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 from rich import progress
 from rich.console import Console
@@ -17,30 +17,11 @@ from ggufspec.harmless import one_line
 
 if TYPE_CHECKING:
     from ggufspec import steps
-    from ggufspec.measure import BenchProgress
+    from ggufspec.measure import Deadline
     from ggufspec.modelfiles.hub import TransferProgress
-    from ggufspec.results import ResultSet
     from ggufspec.tuning import Stage
 
 T = TypeVar("T")
-
-Drawing = AbstractContextManager[Callable[[Any], None]]
-"""Draws the events of one piece of work; its bars are removed or kept at the end."""
-
-
-class Context(Protocol):
-    """What a terminal knows beside the events that are drawn.
-
-    Attributes:
-        build_seconds: gets the time of each step of a build.
-        describe_ended: see ``Terminal``.
-    """
-
-    build_seconds: dict[str, float]
-    describe_ended: Callable[[ResultSet], str] | None
-
-    def last(self, kind: type[T]) -> T | None:
-        """Return the last value of a kind that was shown; None without one."""
 
 
 @contextmanager
@@ -72,9 +53,7 @@ def iterate_with_progress(items: Sequence[T], describe: Callable[[T], str]) -> I
 
 
 @contextmanager
-def _draw_transfers(
-    first: TransferProgress, context: Context
-) -> Iterator[Callable[[TransferProgress], None]]:
+def draw_transfers() -> Iterator[Callable[[TransferProgress], None]]:
     """Draw downloads, each with a bar."""
     from ggufspec.modelfiles.hub import TransferState  # a build needs no Hub
 
@@ -104,12 +83,16 @@ def _draw_transfers(
 
 
 @contextmanager
-def _draw_build(
-    first: steps.BuildProgress, context: Context
+def draw_build(
+    first: steps.BuildProgress, seconds: dict[str, float]
 ) -> Iterator[Callable[[steps.BuildProgress], None]]:
-    """Draw a build or a conversion: one bar, or a line for each quarter of a step; notices stay."""
-    seconds, last_quarter = context.build_seconds, ""
-    step, since_s = first.step.value, time.monotonic()
+    """Draw a build or a conversion: one bar, or a line for each quarter of a step; notices stay.
+
+    Args:
+        first: where it begins.
+        seconds: gets the time of each step.
+    """
+    step, since_s, last_quarter = first.step.value, time.monotonic(), ""
     with _start_bars(
         progress.TextColumn("{task.description:9}"),
         progress.BarColumn(),
@@ -138,11 +121,9 @@ def _draw_build(
 
 
 @contextmanager
-def _draw_forecast(first: Stage, context: Context) -> Iterator[Callable[[Stage], None]]:
+def draw_forecast(deadline: Deadline) -> Iterator[Callable[[Stage], None]]:
     """Draw the stages of a forecast: one bar with the time left, or a line for each kind of stage."""
-    from ggufspec.measure import NO_DEADLINE, Deadline
-
-    deadline, last_kind = context.last(Deadline) or NO_DEADLINE, ""
+    last_kind = ""
 
     class LeftColumn(progress.ProgressColumn):
         """How much of the time limit has passed and is left."""
@@ -165,23 +146,3 @@ def _draw_forecast(first: Stage, context: Context) -> Iterator[Callable[[Stage],
             bars.update(task, description=escape(name), completed=stage.done, total=stage.total)
 
         yield show
-
-
-def _draw_bench(first: BenchProgress, context: Context) -> Drawing:
-    from ggufspec.cli.entry import growing
-
-    return growing.draw_bench(first, context.describe_ended)
-
-
-def drawing_of(event: object, context: Context) -> Drawing:
-    """Return what draws such events, of which this is the first."""
-    return _DRAWINGS[type(event).__name__](event, context)
-
-
-_DRAWINGS: Mapping[str, Callable[[Any, Context], Drawing]] = {
-    "TransferProgress": _draw_transfers,
-    "BuildProgress": _draw_build,
-    "Stage": _draw_forecast,
-    "BenchProgress": _draw_bench,
-}
-"""By the name of the class, so that no other command's room is imported."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -74,12 +74,27 @@ class Terminal(Sink):
             def show(event: E) -> None:
                 nonlocal draw
                 if draw is None:  # of steps without an event there is nothing to draw
-                    from ggufspec.cli.entry.drawing import drawing_of
-
-                    draw = stack.enter_context(drawing_of(event, self))
+                    draw = stack.enter_context(self._start_drawing(event))
                 draw(event)
 
             return finish(steps, show)
+
+    def _start_drawing(self, event: Any) -> AbstractContextManager[Callable[[Any], None]]:
+        """Return what draws the events of one piece of work, of which this is the first."""
+        from ggufspec.cli.entry import drawing
+
+        match type(event).__name__:  # so that no other command's room is imported
+            case "TransferProgress":
+                return drawing.draw_transfers()
+            case "BuildProgress":
+                return drawing.draw_build(event, self.build_seconds)
+            case "Stage":
+                from ggufspec.measure import NO_DEADLINE, Deadline
+
+                return drawing.draw_forecast(self.last(Deadline) or NO_DEADLINE)
+        from ggufspec.cli.entry.growing import draw_bench
+
+        return draw_bench(event, self.describe_ended)
 
     def each(self, items: Sequence[T], name: Callable[[T], str]) -> Iterable[T]:
         """Return the items under a bar with the time left."""
@@ -140,21 +155,20 @@ def words_of_process() -> tuple[str, ...]:
 
 def print_survey(survey: hub.Survey, *, err: bool = True) -> None:
     """Print the files of a pair with their sizes, what is cached already, and the free disk space."""
-    rows = []
-    for item in survey.items:
-        size, cached = item.file.size_bytes, item.here_bytes
-        state = "cached" if item.is_here else f"{cached / size:.0%} cached" if cached else "to download"
-        rows.append([f"{item.repo}/{item.file.path}", format_bytes(size), state])
-    rows += [
-        [str(model.path), format_bytes(model.size_bytes or 0), "local"]
-        for model in survey.pair.models
-        if model.repo is None
-    ]
-    echo_table(["file", "size", ""], rows, err=err)
+    here = [model for model in survey.pair.models if model.repo is None]
+    local = [[str(model.path), format_bytes(model.size_bytes or 0), "local"] for model in here]
+    echo_table(["file", "size", ""], [*map(_describe_item, survey.items), *local], err=err)
     _print_room(survey.missing_bytes, survey, err=err)
     if survey.missing_bytes:
         terms = "; ".join(f"{term} ({repo})" for repo, term in survey.terms.items())
         echo(f"licence: {terms}", err=err)
+
+
+def _describe_item(item: hub.FetchItem) -> list[str]:
+    """Return the name, the size and the state of a file of the Hub."""
+    size, cached = item.file.size_bytes, item.here_bytes
+    state = "cached" if item.is_here else f"{cached / size:.0%} cached" if cached else "to download"
+    return [f"{item.repo}/{item.file.path}", format_bytes(size), state]
 
 
 def print_conversion(made: api.ConvertedHead, *, err: bool = True) -> None:
@@ -162,15 +176,7 @@ def print_conversion(made: api.ConvertedHead, *, err: bool = True) -> None:
     from ggufspec.llama.convert import DISK_BYTES, DOWNLOAD_BYTES
 
     surveys = made.models.surveys
-    rows = [
-        [
-            f"{item.repo}/{item.file.path}",
-            format_bytes(item.file.size_bytes),
-            "cached" if item.is_here else "",
-        ]
-        for survey in surveys
-        for item in survey.items
-    ]
+    rows = [_describe_item(item) for survey in surveys for item in survey.items]
     if rows:
         echo_table(["file", "size", ""], rows, err=err)
     for survey in surveys[:1]:
