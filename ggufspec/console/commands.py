@@ -27,17 +27,13 @@ class Say:
 
 @dataclass(frozen=True)
 class ChangeSetting:
-    """Change a field of ``ChatSettings``; None shows it, except that it removes the system prompt."""
+    """Change a field of ``ChatSettings``; None shows it, except that it removes the system prompt.
+
+    Of ``sampling``, the value has the fields that change.
+    """
 
     field: str
-    value: bool | int | str | None
-
-
-@dataclass(frozen=True)
-class SetSampler:
-    """Change sampler settings, named like the fields of Sampling; without changes, show them."""
-
-    changes: tuple[tuple[str, float], ...]
+    value: bool | int | str | Mapping[str, float] | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Action(Enum):
     QUIT = "leave; Ctrl-D does the same"
 
 
-Command = Say | ChangeSetting | SetSampler | Compare | Save | Action
+Command = Say | ChangeSetting | Compare | Save | Action
 
 
 class Usage(NamedTuple):
@@ -144,7 +140,7 @@ def _read_sampler(argument: str) -> Command:
             raise ValueError(f"{word!r} is not a sampler setting")
         field, kind = _SAMPLER_KEYS[key]
         changes[field] = kind.parse(text)
-    return SetSampler(tuple(changes.items()))
+    return ChangeSetting("sampling", changes)
 
 
 def _read_compare(argument: str) -> Command:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ggufspec.console.commands import ChangeSetting, Command, SetSampler
+from ggufspec.console.commands import ChangeSetting
 from ggufspec.domain import Role, Sample, Sampling
 from ggufspec.engines.server import AnswerEnd, Span, Stream
 from ggufspec.measure import audit
@@ -173,15 +173,14 @@ def read_answer(stream: Stream) -> ChatAnswer:
     )
 
 
-def apply_command(settings: ChatSettings, command: Command) -> ChatSettings:
-    """Return the settings after a command; unchanged where it changes none."""
-    match command:
-        case ChangeSetting(field=field, value=value) if value is not None or field == "system":
-            return replace(settings, **{field: value})  # type: ignore[arg-type]  # parse knows each type
-        case SetSampler(changes=changes):
-            return replace(settings, sampling=_change_sampling(settings.sampling, dict(changes)))
-        case _:
-            return settings
+def apply_change(settings: ChatSettings, change: ChangeSetting) -> ChatSettings:
+    """Return the settings after a change, which may only show one of them."""
+    value: object = change.value
+    if value is None and change.field != "system":
+        return settings
+    if isinstance(value, Mapping):
+        value = _change_sampling(settings.sampling, {**value})
+    return replace(settings, **{change.field: value})  # type: ignore[arg-type]  # parse knows each type
 
 
 def _change_sampling(sampling: Sampling, changes: dict[str, float]) -> Sampling:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec.console.commands import ChangeSetting, Command
+from ggufspec.console.commands import ChangeSetting
 from ggufspec.console.conversation import (
     AnswerComparison,
     ChatAnswer,
@@ -14,7 +14,7 @@ from ggufspec.console.conversation import (
     Cleared,
     Conversation,
     Turn,
-    apply_command,
+    apply_change,
 )
 from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server import AnswerEnd, ServerEngine, Stream, StreamingEngine
@@ -137,23 +137,20 @@ class Talk:
         """Start a new conversation; measurements stay for the transcript."""
         self.conversation = self.conversation.add(Cleared())
 
-    def change(self, command: Command) -> bool:
+    def change(self, setting: ChangeSetting) -> bool:
         """Change the settings; return whether the models must be loaded again for the next answer.
 
         Raises:
             GgufspecError: there is no drafter, or no template for a system prompt.
         """
-        changed, value = (
-            (command.field, command.value) if isinstance(command, ChangeSetting) else (None, None)
-        )
-        if not self.has_drafter and changed in {"drafts", "draft_size"}:
+        if not self.has_drafter and setting.field in {"drafts", "draft_size"}:
             raise GgufspecError("this pair has no drafter", "start with -md FILE, or with another --pair")
-        if changed == "system" and value and not self.uses_template:
+        if setting.field == "system" and setting.value and not self.uses_template:
             raise GgufspecError(
                 "a system prompt needs a chat template, and none is in use",
                 "write it at the start of the text",
             )
-        self.settings = apply_command(self.settings, command)
+        self.settings = apply_change(self.settings, setting)
         return self.engine.needs_load(self.spec(self.role))
 
     @contextmanager

@@ -188,7 +188,7 @@ class ChatTerminal:
                 self._console.print(views.stats(self._talk.conversation))
             case Action.HELP:
                 self._console.print(views.help_text(self._console))
-            case _:
+            case ChangeSetting():
                 self._change(command)
 
     def _answer(self, prompt: str) -> None:
@@ -240,13 +240,13 @@ class ChatTerminal:
         self._saved.add(path)
         self._print_note(f"saved to {path}")
 
-    def _change(self, command: Command) -> None:
+    def _change(self, setting: ChangeSetting) -> None:
         """Change the settings, load the models if needed, and print the settings."""
         with self._talk.restoring():
-            needs_load = self._talk.change(command)
+            needs_load = self._talk.change(setting)
             if needs_load:
                 self._load()
-        note, changed = "", command.field if isinstance(command, ChangeSetting) else None
+        note, changed = "", setting.field
         if needs_load and changed == "draft_size":
             note = " · models loaded again, because this llama.cpp sets γ only at a load"
         self._print_note(f"{self._talk.settings}{note}")

@@ -24,7 +24,6 @@ from ggufspec.console.commands import (
     Compare,
     Save,
     Say,
-    SetSampler,
     complete,
     parse_line,
 )
@@ -35,7 +34,7 @@ from ggufspec.console.conversation import (
     Cleared,
     Conversation,
     Turn,
-    apply_command,
+    apply_change,
     figures,
     read_answer,
 )
@@ -63,9 +62,12 @@ DRAFTING = values.spec(Role.DRAFTING, draft=3)
         ("/draft", ChangeSetting("drafts", None)),
         ("/gamma 8", ChangeSetting("draft_size", 8)),
         ("/gamma", ChangeSetting("draft_size", None)),
-        ("/sampler temp=0.8 top-k=20", SetSampler((("temperature", 0.8), ("top_k", 20)))),
-        ("/sampler top_p=1 min_p=0.05 seed=7", SetSampler((("top_p", 1.0), ("min_p", 0.05), ("seed", 7)))),
-        ("/sampler", SetSampler(())),
+        ("/sampler temp=0.8 top-k=20", ChangeSetting("sampling", {"temperature": 0.8, "top_k": 20})),
+        (
+            "/sampler top_p=1 min_p=0.05 seed=7",
+            ChangeSetting("sampling", {"top_p": 1.0, "min_p": 0.05, "seed": 7}),
+        ),
+        ("/sampler", ChangeSetting("sampling", {})),
         ("/length 100", ChangeSetting("n_predict", 100)),
         ("/system You are a pirate.", ChangeSetting("system", "You are a pirate.")),
         ("/system", ChangeSetting("system", None)),
@@ -135,7 +137,7 @@ def test_what_the_help_shows_is_typed_and_completed() -> None:
         ),
         (["/sampler temp=0.8", "/sampler temp=0"], {}),
         (["/sampler seed=5"], {"sampling": Sampling(seed=5)}),
-        (["/sampler", "/stats", "/draft", "/gamma"], {}),
+        (["/sampler", "/draft", "/gamma"], {}),
         (["/draft off", "/gamma 8", "/length 9"], {"drafts": False, "draft_size": 8, "n_predict": 9}),
         (["/system Be brief."], {"system": "Be brief."}),
         (["/system Be brief.", "/system"], {}),
@@ -144,7 +146,9 @@ def test_what_the_help_shows_is_typed_and_completed() -> None:
 def test_settings_change_one_at_a_time(lines: list[str], changed: dict[str, Any]) -> None:
     settings = SETTINGS
     for line in lines:
-        settings = apply_command(settings, parse_line(line))
+        command = parse_line(line)
+        assert isinstance(command, ChangeSetting)
+        settings = apply_change(settings, command)
     assert settings == replace(SETTINGS, **changed)
 
 
