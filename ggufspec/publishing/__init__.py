@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ggufspec.publishing.publishing import (
+from ggufspec.publishing.bundles import (
     Bundle,
+    Verification,
     describe_bundle,
     describe_verification,
     publish,
+    read_bundle,
+    verify,
 )
 from ggufspec.publishing.redacting import Identity, read_identity
-from ggufspec.publishing.verifying import Verification, read_bundle, verify

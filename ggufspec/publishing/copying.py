@@ -15,19 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ggufspec import prompts, results, serving
+from ggufspec import domain, prompts, results, serving
 from ggufspec.choices import SUITES
-from ggufspec.domain import (
-    SHOWN_IMAGE,
-    Build,
-    Machine,
-    Prompt,
-    Request,
-    RunResult,
-    RunSpec,
-    Sample,
-    message_text,
-)
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import LogError
 from ggufspec.llama.command import commands
@@ -102,7 +91,7 @@ def all_logs(bench: ResultSet) -> Iterator[bytes]:
             yield from (logs.out, logs.err)
 
 
-def is_built_in(prompt: Prompt) -> bool:
+def is_built_in(prompt: domain.Prompt) -> bool:
     """Whether everybody who has ggufspec has a prompt's text: of the conversation, the turn's own part."""
     texts, requests = _built_in_content()
     if prompt.is_chat:
@@ -111,7 +100,7 @@ def is_built_in(prompt: Prompt) -> bool:
 
 
 @cache
-def _built_in_content() -> tuple[frozenset[str], frozenset[Request]]:
+def _built_in_content() -> tuple[frozenset[str], frozenset[domain.Request]]:
     suites = map(prompts.suite, SUITES)
     built_in = [prompt for suite in suites for prompt in (*suite.prompts, *suite.warmups)]
     asked = (turn.request for prompt in built_in for turn in prompts.recorded_turns(prompt))
@@ -122,7 +111,7 @@ def _built_in_content() -> tuple[frozenset[str], frozenset[Request]]:
     )
 
 
-def find_hidden(spec: RunSpec, command: Iterable[str] = ()) -> Hidden:
+def find_hidden(spec: domain.RunSpec, command: Iterable[str] = ()) -> Hidden:
     """Return which texts of a run are not built in.
 
     A system prompt stands in every text, and so does what stands before prompts at a depth. What users sent
@@ -185,7 +174,7 @@ def copied_id(bench: ResultSet, redactor: Redactor) -> str:
     return _safe(redactor(bench.meta.id))
 
 
-def redact_run(run: RunResult, redactor: Redactor, *, hidden: Hidden) -> RunResult:
+def redact_run(run: domain.RunResult, redactor: Redactor, *, hidden: Hidden) -> domain.RunResult:
     """Return a run as it is published, without the texts of some of its prompts, and the answers to them."""
     sample, spec = run.sample, run.spec
     argv, error = run.argv, run.error
@@ -216,7 +205,7 @@ def redact_run(run: RunResult, redactor: Redactor, *, hidden: Hidden) -> RunResu
     )
 
 
-def _without_prompts(spec: RunSpec, hidden: Hidden) -> RunSpec:
+def _without_prompts(spec: domain.RunSpec, hidden: Hidden) -> domain.RunSpec:
     """Return a specification without the texts of some of its prompts, and without a system prompt."""
     kept = tuple(
         replace(prompt, text="", message=None, followups=(), request=None) if number in hidden else prompt
@@ -229,7 +218,7 @@ def _without_prompts(spec: RunSpec, hidden: Hidden) -> RunSpec:
 
 
 def redact_logs(
-    run: RunResult, copied: RunResult, logs: RawLogs, redactor: Redactor, *, hidden: Hidden
+    run: domain.RunResult, copied: domain.RunResult, logs: RawLogs, redactor: Redactor, *, hidden: Hidden
 ) -> RawLogs:
     """Return raw logs as they are published.
 
@@ -256,7 +245,7 @@ def redact_logs(
     return RawLogs(out=out, err=redactor.redact_log(err))
 
 
-def changes_figures(run: RunResult, logs: RawLogs, redactor: Redactor) -> bool:
+def changes_figures(run: domain.RunResult, logs: RawLogs, redactor: Redactor) -> bool:
     """Whether redacting a run's logs would change what is parsed from them, its text aside."""
     copied = redact_run(run, redactor, hidden=NOTHING)
     redacted = redact_logs(run, copied, logs, redactor, hidden=NOTHING)
@@ -265,7 +254,7 @@ def changes_figures(run: RunResult, logs: RawLogs, redactor: Redactor) -> bool:
     return _figures(run, logs) != _figures(copied, redacted)
 
 
-def _figures(run: RunResult, logs: RawLogs) -> tuple[Sample | None, list[Sample]]:
+def _figures(run: domain.RunResult, logs: RawLogs) -> tuple[domain.Sample | None, list[domain.Sample]]:
     loads = list(rereading.placements(run.engine, (logs.err,)))
     try:
         sample = serving.reread_run(run, logs.out, logs.err)
@@ -275,7 +264,7 @@ def _figures(run: RunResult, logs: RawLogs) -> tuple[Sample | None, list[Sample]
     return replace(sample, text=None, tokens=None, by_segment=None, segment_s=None, traffic=traffic), loads
 
 
-def _reread_text(run: RunResult, out: bytes, err: bytes) -> str | None:
+def _reread_text(run: domain.RunResult, out: bytes, err: bytes) -> str | None:
     try:
         return rereading.reread_run(run, out, err).text
     except LogError:
@@ -411,12 +400,12 @@ def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collec
     )
 
 
-def redact_machine(machine: Machine, redactor: Redactor) -> Machine:
+def redact_machine(machine: domain.Machine, redactor: Redactor) -> domain.Machine:
     """Return a machine as it is published."""
     return replace(redactor.redact_value(machine), hostname="host")
 
 
-def redact_build(build: Build, redactor: Redactor) -> Build:
+def redact_build(build: domain.Build, redactor: Redactor) -> domain.Build:
     """Return a llama.cpp as it is published."""
     flags = tuple(_without_paths(redactor(flag)) for flag in build.flags)
     return replace(redactor.redact_value(build), flags=flags)
@@ -451,15 +440,15 @@ def _without_folder(word: str, redactor: Redactor) -> str:
     return f"{name}{equals}{LEFT_OUT}/{path.rpartition('/')[2]}" if is_path else word
 
 
-def _prompt_texts(prompt: Prompt) -> Iterator[str]:
+def _prompt_texts(prompt: domain.Prompt) -> Iterator[str]:
     yield from filter(None, (prompt.message, prompt.text))
     if prompt.request is not None:
-        said = (part for each in prompt.request.messages for part in message_text(each).split(SHOWN_IMAGE))
-        yield from filter(None, said)
+        for said in map(domain.message_text, prompt.request.messages):
+            yield from filter(None, said.split(domain.SHOWN_IMAGE))
         yield from (commands.flag_value(value) for value in prompt.request.fields.values())
 
 
-def _texts_of(run: RunResult, hidden: Hidden) -> tuple[str, ...]:
+def _texts_of(run: domain.RunResult, hidden: Hidden) -> tuple[str, ...]:
     """Return the texts of some prompts of a run, and the answers to them; of users, short ones in quotes."""
     if not hidden:
         return ()

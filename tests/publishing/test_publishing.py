@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from ggufspec import publishing, results
 from ggufspec.domain import Offload, Sample
 from ggufspec.errors import ResultsError
-from ggufspec.publishing import Bundle, Identity, copying, derived, publishing as making, redacting
+from ggufspec.publishing import Bundle, Identity, bundles as making, copying, derived, redacting
 from ggufspec.report import frames
 from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet, archive

@@ -37,7 +37,7 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.engine import with_placement
 from ggufspec.measure import audit
-from ggufspec.publishing import Identity, findings, publishing as making
+from ggufspec.publishing import Identity, bundles as making, findings
 from ggufspec.publishing.derived import Facts
 from ggufspec.results import ResultSet, Runs, archive
 from tests.support import fakes, values

@@ -11,12 +11,11 @@ from ggufspec.analysis import Board, boards
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import BoardOptions, PublishOptions, VerifyOptions, takes
-from ggufspec.publishing import copying, publishing, verifying
+from ggufspec.publishing import bundles, copying
+from ggufspec.publishing.bundles import Bundle, Verification, read_bundle
 from ggufspec.publishing.derived import can_write_parquet
 from ggufspec.publishing.findings import find_costs
-from ggufspec.publishing.publishing import Bundle
 from ggufspec.publishing.redacting import find_repositories, read_identity
-from ggufspec.publishing.verifying import Verification, read_bundle
 from ggufspec.report.html import board as page
 from ggufspec.results import LATEST, ResultSet, archive, load_each
 from ggufspec.steps import SILENT, Sink
@@ -50,7 +49,7 @@ def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
     if asked.token:
         identity = replace(identity, secrets=(*identity.secrets, asked.token))
     with userfiles.writing(folder):
-        bundle = publishing.publish(
+        bundle = bundles.publish(
             stored,
             folder,
             identity=identity,
@@ -120,7 +119,7 @@ def verify(asked: VerifyOptions) -> Verification:
     Raises:
         ResultsError: it is not a bundle, or has what no bundle has.
     """
-    return verifying.verify(asked.bundle, sha256=asked.sha256)
+    return bundles.verify(asked.bundle, sha256=asked.sha256)
 
 
 @takes(BoardOptions)

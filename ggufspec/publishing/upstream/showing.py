@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 from ggufspec import units
@@ -102,53 +103,44 @@ def _of_change(before: Arm, after: Arm, *, is_slower: bool) -> Iterator[Upstream
     """Yield what is worse with the second of two llama.cpps, by the prompt on which it is worst."""
     if after.spec.servers is not None or after.spec.traffic is not None:
         return
-    builds = (before.build, after.build)
     logs = {
         prompt: _mean_log(before, prompt) - _mean_log(after, prompt)
         for prompt in {prompt for prompt, _ in before.rates} & {prompt for prompt, _ in after.rates}
     }
     worst = max(logs, key=lambda prompt: logs[prompt], default=None)
+    find = partial(
+        UpstreamFinding,
+        spec=_spec_of(after, worst),
+        builds=(before.build, after.build),
+        engine=after.runs[0].engine,
+    )
     if worst is not None and is_slower and logs[worst] > 0:
         ratio = units.format_factor(math.exp(-logs[worst]))
-        yield UpstreamFinding(
-            kind=FindingKind.SLOWER,
-            spec=_spec_of(after, worst),
-            builds=builds,
-            engine=after.runs[0].engine,
-            size=logs[worst],
-            summary=f"{after.role.value} is {ratio} as fast",
-        )
+        summary = f"{after.role.value} is {ratio} as fast"
+        yield find(kind=FindingKind.SLOWER, size=logs[worst], summary=summary)
     was, now = before.acceptance, after.acceptance
     if was is not None and now is not None and was.accept_rate - now.accept_rate > _LEAST_DROP:
         rates = [units.format_percent(rate.accept_rate, 1) for rate in (was, now)]
-        yield UpstreamFinding(
-            kind=FindingKind.ACCEPTANCE,
-            spec=_spec_of(after, worst),
-            builds=builds,
-            engine=after.runs[0].engine,
-            size=was.accept_rate - now.accept_rate,
-            summary=f"{rates[1]} of the drafted tokens are accepted, and {rates[0]} before",
-        )
+        summary = f"{rates[1]} of the drafted tokens are accepted, and {rates[0]} before"
+        yield find(kind=FindingKind.ACCEPTANCE, size=was.accept_rate - now.accept_rate, summary=summary)
 
 
 def _of_acceptance(bench: ResultSet) -> Iterator[UpstreamFinding]:
     """Yield an arm whose drafts are hardly ever accepted."""
     for arm in arms.group(bench):
         counts = arm.acceptance
-        is_low = (
-            counts is not None and counts.n_drafted >= _LEAST_DRAFTED and counts.accept_rate < HARDLY_ACCEPTED
-        )
-        if counts is None or not is_low or arm.synthetic or arm.spec.traffic or arm.spec.servers:
+        if counts is None or arm.synthetic or arm.spec.traffic or arm.spec.servers:
             continue
-        rate = units.format_percent(counts.accept_rate, 1)
-        yield UpstreamFinding(
-            kind=FindingKind.ACCEPTANCE,
-            spec=_spec_of(arm, None),
-            builds=(arm.build,),
-            engine=arm.runs[0].engine,
-            summary=f"{rate} of {counts.n_drafted:,} drafted tokens are accepted",
-        )
-        return
+        if counts.n_drafted >= _LEAST_DRAFTED and counts.accept_rate < HARDLY_ACCEPTED:
+            rate = units.format_percent(counts.accept_rate, 1)
+            yield UpstreamFinding(
+                kind=FindingKind.ACCEPTANCE,
+                spec=_spec_of(arm, None),
+                builds=(arm.build,),
+                engine=arm.runs[0].engine,
+                summary=f"{rate} of {counts.n_drafted:,} drafted tokens are accepted",
+            )
+            return
 
 
 def _of_bisection(bisected: BisectedBench) -> Iterator[UpstreamFinding]:
