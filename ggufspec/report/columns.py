@@ -117,7 +117,7 @@ class Column:
         if value is None:
             return ""
         form = self.show or show
-        return figures.meaningful_spread(value, form) if isinstance(value, Estimate) else form(value)
+        return figures.spread(value, form) if isinstance(value, Estimate) else form(value)
 
 
 def column(

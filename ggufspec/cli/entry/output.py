@@ -123,7 +123,7 @@ def echo_rows(row: type[columns.Row], items: Sequence[Any], output: str, *names:
     if output == "json":
         echo_json([row.to_json(item) for item in items])
         return
-    shown = [row.columns[name] for name in names or row.columns]
+    shown = [row.columns[name] for name in names or row.fields()]
     echo_table([column.head for column in shown], [[column.text(item) for column in shown] for item in items])
 
 

@@ -10,8 +10,7 @@ and dark pages. Numbers come from ``report.rows``.
 
 from __future__ import annotations
 
-from ggufspec.report.plot.charts import CHARTS, Drawn, drawn
 from ggufspec.report.plot.curves import curve, curve_rows, drift, has_curve, pareto
-from ggufspec.report.plot.drawing import Pictures, draw_pictures, image
+from ggufspec.report.plot.drawing import CHARTS, Drawn, Pictures, draw_pictures, drawn, image
 from ggufspec.report.plot.heatmaps import crossover, heatmap
 from ggufspec.report.plot.inside_rounds import positions, rounds, segments

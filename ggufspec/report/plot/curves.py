@@ -14,21 +14,9 @@ from ggufspec.domain import OWN_PROCESSES, LoadedModel, Role, RunProblem
 from ggufspec.forecast import Forecast
 from ggufspec.harmless import one_line
 from ggufspec.report.plot import look
+from ggufspec.report.rows import runs as run_rows
 from ggufspec.report.rows.plans import ForecastRow
-from ggufspec.report.rows.runs import (
-    UNKNOWN,
-    BarRow,
-    CurveRow,
-    Datum,
-    DriftRow,
-    MemorySpeedRow,
-    RunColumns,
-    RunRow,
-    distinct,
-    harmless_data,
-    named_arms,
-    stem,
-)
+from ggufspec.report.rows.runs import UNKNOWN, Datum, distinct, harmless_data, named_arms, stem
 from ggufspec.results import ResultSet
 
 _BAND = 46  # pixels of an arm: its name above its bar
@@ -49,7 +37,7 @@ def draw_bars(rows: list[Datum]) -> alt.LayerChart:
         for place, row in enumerate(rows)
     ]
     x = alt.X("tps:Q", title="tokens/s", scale=look.speeds(rows), axis=alt.Axis(tickCount=5))
-    base = alt.Chart(look.values(shown)).encode(y=y, tooltip=look.tooltip(BarRow))
+    base = alt.Chart(look.values(shown)).encode(y=y, tooltip=look.tooltip(run_rows.BarRow))
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     colours = alt.Scale(domain=kinds, range=[_KINDS[arm_kind] for arm_kind in kinds])
     layers: list[Any] = [
@@ -165,7 +153,7 @@ def _series(
     base = alt.Chart(look.values(sorted(rows, key=lambda row: row["gamma"]))).encode(
         x=alt.X("gamma:Q", title=_GAMMA, axis=sizes, scale=alt.Scale(zero=False, padding=26, nice=False)),
         color=colour,
-        tooltip=look.tooltip(CurveRow),
+        tooltip=look.tooltip(run_rows.CurveRow),
     )
     y = alt.Y("tps:Q", title=_TPS, scale=speeds)
     yield base.mark_line(strokeWidth=2, strokeDash=[6, 4] if dashed else [1, 0], xOffset=offset).encode(y=y)
@@ -331,7 +319,7 @@ def draw_pareto(rows: list[Datum]) -> alt.LayerChart | None:
         scale=alt.Scale(zero=False, padding=30),
     )
     y = alt.Y("tps:Q", title="tokens/s", scale=look.speeds(rows))
-    tooltip = look.tooltip(MemorySpeedRow)
+    tooltip = look.tooltip(run_rows.MemorySpeedRow)
     front = [row for row in rows if row["front"]]
     points_of_all = alt.Chart(look.values(rows)).encode(x=x, tooltip=tooltip)
     ahead = alt.Chart(look.values(front)).encode(x=x, y=y)
@@ -387,8 +375,8 @@ def drift_rows(results: ResultSet) -> list[Datum]:
             medians[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
             label_of[spec.key] = row["label"]
     names = ("spec_key", "prompt", "started_at", "decode_tps", "warmup", "anchor", "outcome", "others_cores")
-    table = RunColumns(results.runs)
-    columns = [RunRow.columns[name].source(table) for name in names]
+    table = run_rows.RunColumns(results.runs)
+    columns = [run_rows.RunRow.columns[name].source(table) for name in names]
     runs = [harmless_data(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
     start = min((_seconds(row) for row in runs), default=0.0)
     return list(
@@ -449,7 +437,7 @@ def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
     points = (
         alt.Chart(look.values(rows))
         .mark_point(filled=True, size=40, opacity=0.75)
-        .encode(x=x, y=y, color=colour, shape=shape, tooltip=look.tooltip(DriftRow))
+        .encode(x=x, y=y, color=colour, shape=shape, tooltip=look.tooltip(run_rows.DriftRow))
     )
     even = (
         alt.Chart(look.values([{"relative": 1}])).mark_rule(color=look.QUIET, strokeDash=[2, 3]).encode(y=y)

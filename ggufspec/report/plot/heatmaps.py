@@ -14,17 +14,8 @@ from ggufspec.analysis import CrossoverCell, CrossoverMap, arms, read_crossover
 from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.report.plot import look
-from ggufspec.report.rows.runs import (
-    ArmOnPrompts,
-    CategoryRow,
-    CrossoverCellRow,
-    Datum,
-    HeatRow,
-    distinct,
-    drafting_rows,
-    harmless_data,
-    stem,
-)
+from ggufspec.report.rows import runs as run_rows
+from ggufspec.report.rows.runs import Datum, distinct, drafting_rows, harmless_data, stem
 from ggufspec.report.text.crossovers import describe_cell
 from ggufspec.results import ResultSet
 
@@ -48,7 +39,10 @@ def heatmap_rows(results: ResultSet) -> list[Datum]:
     by_category = [
         row
         for arm in arms.group(results)
-        for row in (harmless_data(CategoryRow.record(part)) for part in ArmOnPrompts.by_category(arm))
+        for row in (
+            harmless_data(run_rows.CategoryRow.record(part))
+            for part in run_rows.ArmOnPrompts.by_category(arm)
+        )
         if row["speedup"] and row["category"] and row["draft"] is not None
     ]
     for row in by_category:
@@ -90,7 +84,7 @@ def draw_heatmap(rows: list[Datum]) -> alt.LayerChart:
             axis=alt.Axis(labelLimit=110),
             scale=alt.Scale(padding=0.06),
         ),
-        tooltip=look.tooltip(HeatRow, down=down, across=across),
+        tooltip=look.tooltip(run_rows.HeatRow, down=down, across=across),
     )
     return _draw_map(
         rows,
@@ -209,7 +203,7 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart:
             "y": alt.Y("users:O", title="users", scale=band, axis=axis, bandPosition=down),
         }
 
-    base = alt.Chart(look.values(rows)).encode(tooltip=look.tooltip(CrossoverCellRow))
+    base = alt.Chart(look.values(rows)).encode(tooltip=look.tooltip(run_rows.CrossoverCellRow))
     line: dict[str, Any] = {"color": look.VERMILLION, "strokeWidth": 3}
     return _draw_map(
         rows,

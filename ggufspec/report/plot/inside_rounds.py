@@ -9,15 +9,8 @@ import altair as alt
 from ggufspec import units
 from ggufspec.analysis import Acceptance, Arm, of_segments
 from ggufspec.report.plot import look
-from ggufspec.report.rows.runs import (
-    AcceptedAtRow,
-    AcceptedInRow,
-    Datum,
-    SpentRow,
-    distinct,
-    drafting_rows,
-    named_arms,
-)
+from ggufspec.report.rows import runs as run_rows
+from ggufspec.report.rows.runs import Datum, distinct, drafting_rows, named_arms
 from ggufspec.results import ResultSet
 
 OF_ALL, GIVEN = "of all drafts", "of drafts accepted so far"
@@ -78,7 +71,7 @@ def draw_positions(rows: list[Datum]) -> alt.LayerChart:
         ),
         y=alt.Y("share:Q", title=y_title, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
         color=colour,
-        tooltip=look.tooltip(AcceptedAtRow),
+        tooltip=look.tooltip(run_rows.AcceptedAtRow),
     )
     rates = "; ".join(
         f"{row['series']}: {units.format_percent(row['share'], 0)} at position {row['position']}"
@@ -134,7 +127,7 @@ def draw_segments(rows: list[Datum]) -> alt.LayerChart:
         y=alt.Y("segment:N", sort=parts, title=None, axis=alt.Axis(labelLimit=170)),
         yOffset=alt.YOffset("series:N", sort=names),
         color=colour,
-        tooltip=look.tooltip(AcceptedInRow),
+        tooltip=look.tooltip(run_rows.AcceptedInRow),
     )
     scale = alt.Scale(domain=[0, 1])
     points = base.mark_point(filled=True, size=60, opacity=1).encode(
@@ -201,7 +194,7 @@ def draw_rounds(rows: list[Datum]) -> alt.LayerChart:
                 scale=alt.Scale(domain=parts, range=[look.VERMILLION, look.BLUE, look.QUIET]),
                 legend=alt.Legend(orient="top", title=None, columns=3 if short else 1),
             ),
-            tooltip=look.tooltip(SpentRow),
+            tooltip=look.tooltip(run_rows.SpentRow),
         )
     )
     sums = (

@@ -24,30 +24,25 @@ def engine(name: str) -> str:
     return f"Engine: {name}" + (f" ({_ENGINES[name]})." if name in _ENGINES else ".")
 
 
-def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
-    """Return a value with its interval in brackets; an empty text for None."""
-    if estimate is None:
-        return ""
-    if estimate.lo is None or estimate.hi is None:
-        return show(estimate.value)
-    return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"
-
-
 def rate(estimate: Estimate | None) -> str:
     """Return tokens/s with their interval: ``74.0 [73.1, 74.9]``."""
-    return meaningful_spread(estimate, units.format_rate)
+    return spread(estimate, units.format_rate)
 
 
 def factor(estimate: Estimate | None) -> str:
     """Return a speed-up with its interval: ``1.50× [1.46×, 1.54×]``."""
-    return meaningful_spread(estimate, units.format_factor)
+    return spread(estimate, units.format_factor)
 
 
-def meaningful_spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
-    """Return a speed or a ratio of speeds; for an interval that says nothing, what is missing."""
-    if estimate is None or estimate.lo is None or is_meaningful(estimate):
-        return spread(estimate, show)
-    return f"{show(estimate.value)} [needs more runs]"
+def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
+    """Return a value with its interval in brackets; for an interval that says nothing, what is missing."""
+    if estimate is None:
+        return ""
+    value = show(estimate.value)
+    if estimate.lo is None or estimate.hi is None:
+        return value
+    ends = f"{show(estimate.lo)}, {show(estimate.hi)}" if is_meaningful(estimate) else "needs more runs"
+    return f"{value} [{ends}]"
 
 
 def three_digits(value: float) -> str:

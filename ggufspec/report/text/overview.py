@@ -57,17 +57,14 @@ def describe_servers(groups: Sequence[Arm]) -> Iterator[str]:
 
 def _explain(groups: Sequence[Arm]) -> Iterator[str]:
     """Yield what the figures of users mean, and how much the client took."""
-    if any(arm.spec.traffic and arm.spec.traffic.arrivals for arm in groups):
+    traffic = [arm.spec.traffic for arm in groups if arm.spec.traffic is not None]
+    is_replay = any(sent.arrivals for sent in traffic)
+    if is_replay or any(sent.rate for sent in traffic):
+        arrive = "Requests arrive as they were recorded" if is_replay else "Requests/s arrive at random times"
+        last = "has ended, so they follow from the recording; times are what differs"
         yield (
-            "Requests arrive as they were recorded, and users are slots of the server. Tokens/s are of the "
-            "time from the first request behind as many as there are slots until the last one has ended, so "
-            "they follow from the recording; times are what differs. Good/s: requests/s that kept the "
-            "service level."
-        )
-    elif any(arm.spec.traffic and arm.spec.traffic.rate for arm in groups):
-        yield (
-            "Requests/s arrive at random times, and users are slots of the server. Tokens/s are of the time "
-            "from the first request behind as many as there are slots until the last one that counts. "
+            f"{arrive}, and users are slots of the server. Tokens/s are of the time from the first request "
+            f"behind as many as there are slots until the last one {last if is_replay else 'that counts'}. "
             "Good/s: requests/s that kept the service level."
         )
     else:

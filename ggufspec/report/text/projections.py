@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.domain import Acceptance, AcceptanceRate, Estimate, Steady
+from ggufspec.domain import Acceptance, AcceptanceRate, Steady
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import whatif
 from ggufspec.forecast.costs import PublishedFigure
@@ -19,19 +19,11 @@ from ggufspec.llama.command import flags
 from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
 from ggufspec.modelfiles.memory import MemoryPlan
 from ggufspec.report.columns import FilledTable, TableLayout
-from ggufspec.report.rows.plans import (
-    DeviceRow,
-    ForecastRow,
-    OutlookRow,
-    PlaceRow,
-    PlanRow,
-    break_even,
-    list_plans,
-)
+from ggufspec.report.rows import plans as plan_rows
 from ggufspec.report.text import figures, formats, tables
 
 _OUTLOOKS = TableLayout(
-    row=OutlookRow,
+    row=plan_rows.OutlookRow,
     names=(
         *("draft", "accept_rate", "mean_accepted_length", "verify_ratio", "draft_share", "tokens_per_s"),
         *("speedup", "break_even_accept_rate", "places"),
@@ -40,7 +32,8 @@ _OUTLOOKS = TableLayout(
 
 
 _SERVED = TableLayout(
-    row=ForecastRow, names=("draft", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup")
+    row=plan_rows.ForecastRow,
+    names=("draft", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
 )
 
 
@@ -59,21 +52,17 @@ def _better(served: ServedForecast) -> str:
     if not served.has_baseline:
         found = f"{own} is as fast as any smaller one"
         if not is_best:
-            found = f"γ {size} would be about {_with_range(gain)} as fast as γ {served.n_max} is: {restart}"
+            found = (
+                f"γ {size} would be about {figures.factor(gain)} as fast as γ {served.n_max} is: {restart}"
+            )
         return f"{found}. A server with the target alone beside it tells the speed-up."
-    reached = f"{own} gives about {_with_range(now.speedup)}"
+    reached = f"{own} gives about {figures.factor(now.speedup)}"
     if best.speedup.value <= 1:
-        return f"{reached}, and no smaller γ pays, at best γ {size} with {_with_range(best.speedup)}."
+        return f"{reached}, and no smaller γ pays, at best γ {size} with {figures.factor(best.speedup)}."
     found = "no smaller γ is faster"
     if not is_best:
-        found = f"γ {size} would give about {_with_range(best.speedup)}: {restart}"
+        found = f"γ {size} would give about {figures.factor(best.speedup)}: {restart}"
     return f"{reached}; {found}. These are estimates of one load of each; `ggufspec bench` measures them."
-
-
-def _with_range(estimate: Estimate) -> str:
-    if estimate.lo is None or estimate.hi is None:
-        return units.format_factor(estimate.value)
-    return f"{units.format_factor(estimate.value)} [{estimate.lo:.2f}, {estimate.hi:.2f}]"
 
 
 def surface(answer: WhatIf, output: str = "md") -> str:
@@ -116,7 +105,7 @@ def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
             [
                 str(size),
                 *(cells.get(acceptance, "") for acceptance in acceptances),
-                break_even(row[0].break_even_accept_rate) if is_rate else alpha,
+                plan_rows.break_even(row[0].break_even_accept_rate) if is_rate else alpha,
                 *((row[0].places.words,) if row[0].places else ()),
             ]
         )
@@ -126,7 +115,7 @@ def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
 
 def _best(outlooks: Sequence[WhatIfProjection], source: CostSource) -> str:
     top = whatif.best(outlooks)
-    reached = _with_range(source.estimate(top.speedup, PublishedFigure.SPEEDUP))
+    reached = figures.factor(source.estimate(top.speedup, PublishedFigure.SPEEDUP))
     if top.speedup > 1:
         return f"Best: γ = {top.n_max}, {reached}. Break-even: the acceptance rate above which drafting pays."
     easiest = min(outlooks, key=lambda outlook: outlook.break_even_accept_rate)
@@ -135,7 +124,7 @@ def _best(outlooks: Sequence[WhatIfProjection], source: CostSource) -> str:
     return (
         f"By this projection, drafting would not pay: γ = {top.n_max} comes closest with "
         f"{reached}. γ = {easiest.n_max} would pay above an acceptance rate of "
-        f"{break_even(easiest.break_even_accept_rate)}."
+        f"{plan_rows.break_even(easiest.break_even_accept_rate)}."
     )
 
 
@@ -178,9 +167,11 @@ _MOST_READ = 1000  # rows for people
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
 
 _MOST_PLANS = 16  # besides the last one and the one that is asked for
-_DEVICES = TableLayout(row=DeviceRow, names=("name", "weights", "cache", "compute", "total"))
-_PLANS = TableLayout(row=PlanRow, names=("requested_ngl", "gpu_bytes", "host_bytes", "fits", "forecast_tps"))
-_PLACES = TableLayout(row=PlaceRow, names=("draft", "words", "gpu_bytes", "host_bytes", "round_s"))
+_DEVICES = TableLayout(row=plan_rows.DeviceRow, names=("name", "weights", "cache", "compute", "total"))
+_PLANS = TableLayout(
+    row=plan_rows.PlanRow, names=("requested_ngl", "gpu_bytes", "host_bytes", "fits", "forecast_tps")
+)
+_PLACES = TableLayout(row=plan_rows.PlaceRow, names=("draft", "words", "gpu_bytes", "host_bytes", "round_s"))
 
 
 def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
@@ -228,7 +219,7 @@ def _summary(suite: RunPlan, seconds: float) -> list[str]:
 
 def memory_plan(planned: Planned, output: str) -> str:
     """Return the memory of the shown plan by device, and some plans, the shown one among them."""
-    plans = list(list_plans(planned))
+    plans = list(plan_rows.list_plans(planned))
     step = max(1, len(plans) // _MOST_PLANS)
     some = [
         item
