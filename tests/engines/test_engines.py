@@ -361,23 +361,10 @@ class Load:
         self.is_usable = False
 
 
-def _pool(capacity: int | None, count: int) -> tuple[Pool[int, Load], list[Load]]:
-    pool, loads = Pool[int, Load](capacity=capacity), [Load() for _ in range(count)]
-    for key, load in enumerate(loads):
-        pool.make_room()
-        pool.put(key, load)
-    return pool, loads
-
-
-@pytest.mark.parametrize(("capacity", "kept"), [(None, [0, 1, 2]), (2, [1, 2]), (1, [2]), (0, [2])])
-def test_no_more_loads_are_kept_than_there_is_room_for(capacity: int | None, kept: list[int]) -> None:
-    pool, loads = _pool(capacity, 3)
-    assert [key for key in range(3) if pool.holds(key)] == kept
-    assert [key for key, load in enumerate(loads) if load.is_usable] == kept
-
-
 def test_a_use_keeps_a_load_and_a_look_does_not() -> None:
-    pool, loads = _pool(2, 2)
+    pool, loads = Pool[int, Load](capacity=2), [Load(), Load()]
+    for key, load in enumerate(loads):
+        pool.put(key, load)
     assert pool.get(0) is loads[0]
     assert pool.holds(1)
     pool.make_room()

@@ -236,7 +236,7 @@ def test_an_interrupted_download_resumes(hub: Hub, home: Path, how: signal.Signa
     hub.faults = [Fault(where="file=big", hold_after=len(body) // 2)]
     place = hub_client.blob(home, hub, "me/Big-GGUF/big-Q4_0.gguf")
     partial = Path(f"{place}.incomplete")
-    running = hub_client.start(hub, home, *args)
+    running = shell.start("fetch", "-q", *args, env=hub_client.environment(hub, home))
     shell.wait_until(lambda: partial.exists() and partial.stat().st_size >= len(body) // 2 - (1 << 20))
     running.send_signal(how)
     out, err = running.communicate(timeout=30)
@@ -291,7 +291,8 @@ def test_a_foreign_beginning_is_thrown_away(hub: Hub, home: Path, left: bytes) -
 
 def test_two_processes_fetch_the_same_pair_once(hub: Hub, home: Path) -> None:
     hub.rate = 3e6
-    first, second = (hub_client.start(hub, home, "--no-check", *PAIR) for _ in range(2))
+    words = ("fetch", "-q", "--no-check", *PAIR)
+    first, second = (shell.start(*words, env=hub_client.environment(hub, home)) for _ in range(2))
     results = [process.communicate(timeout=60) for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0)
     assert results[0] == results[1]

@@ -1,4 +1,4 @@
-"""Fake tools for builds, which are the only ones on PATH, and what is on the disk before it is named."""
+"""Fake tools, the only ones on PATH; what is on the disk before it is named; and trees of llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.llama.build import toolchain
-from tests.support import fakes
+from tests.support import fakes, shell
 
 
 @pytest.fixture
@@ -42,3 +42,29 @@ def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         return synced
 
     return watch
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder that looks like llama.cpp, with what an earlier build left in it."""
+    root = tmp_path / "my tree"
+    for name in ("include/llama.h", "models/vocab.gguf", "build/CMakeCache.txt", "build/huge.bin", "ggml.o"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "CMakeLists.txt").write_text("project(fake)\n")
+    (root / "README.md").symlink_to("CMakeLists.txt")
+    return root
+
+
+@pytest.fixture
+def repository(tree: Path) -> Path:
+    """The same folder as a git repository with two commits; the tag b1 and the branch side are the first."""
+    shell.git(tree, "init", "--quiet")
+    shell.git(tree, "add", "CMakeLists.txt", "include")
+    shell.git(tree, "commit", "--quiet", "-m", "one")
+    shell.git(tree, "tag", "b1")
+    shell.git(tree, "branch", "side")
+    shell.git(tree, "add", "models")
+    shell.git(tree, "commit", "--quiet", "-m", "two")
+    shell.git(tree, "update-server-info")
+    return tree

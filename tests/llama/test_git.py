@@ -7,13 +7,13 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -24,32 +24,12 @@ from ggufspec.steps import BuildProgress, finish
 from tests.support import fakes, loopback, shell
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
-IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-
-
-def _git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", *IDENTITY, "-C", str(folder), *words], check=True, capture_output=True)
 
 
 @pytest.fixture(autouse=True)
 def without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reach this machine directly, whatever proxy is set."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository that looks like llama.cpp's, with a branch called side."""
-    root = tmp_path / "repository"
-    (root / "include").mkdir(parents=True)
-    (root / "include" / "llama.h").touch()
-    (root / "CMakeLists.txt").write_text("project(fake)\n")
-    _git(root, "init", "--quiet")
-    _git(root, "add", ".")
-    _git(root, "commit", "--quiet", "-m", "one")
-    _git(root, "branch", "side")
-    _git(root, "update-server-info")
-    return root
 
 
 @dataclass
@@ -81,7 +61,7 @@ def served(repository: Path) -> Iterator[Served]:
                 super().do_GET()
 
     with loopback.serving(Handler) as url:
-        made.url = f"{url.removeprefix('http://')}/repository/.git"
+        made.url = f"{url.removeprefix('http://')}/{quote(repository.name)}/.git"
         yield made
 
 
@@ -164,7 +144,7 @@ def test_addresses_of_repositories_reach_git_after_all_options(fake_git: Path, a
 
 def test_a_folder_is_named_as_written(repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository.parent)
-    assert choose_source("git+repository", "side") == Git("side", str(repository))
+    assert choose_source(f"git+{repository.name}", "side") == Git("side", str(repository))
     shutil.move(repository, home / "-dash")
     assert choose_source("git+~/-dash", "side").identity().startswith(f"git {home / '-dash'} ")
 

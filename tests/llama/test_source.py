@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import tarfile
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ from ggufspec.llama.source.sources import (
     unpack,
 )
 from ggufspec.steps import finish
+from tests.support import shell
 
 COMMIT = "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5"
 SDIST = {
@@ -49,35 +49,6 @@ def member(name: str, kind: bytes = tarfile.SYMTYPE, target: str = "") -> tarfil
     made = tarfile.TarInfo(name)
     made.type, made.linkname = kind, target
     return made
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-    return subprocess.check_output(["git", *identity, "-C", str(folder), *words], text=True).strip()
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A folder that looks like llama.cpp, with what an earlier build left in it."""
-    root = tmp_path / "my tree"
-    for name in ("include/llama.h", "models/vocab.gguf", "build/CMakeCache.txt", "build/huge.bin", "ggml.o"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(name)
-    (root / "CMakeLists.txt").write_text("project(fake)\n")
-    (root / "README.md").symlink_to("CMakeLists.txt")
-    return root
-
-
-@pytest.fixture
-def repository(tree: Path) -> Path:
-    """The same folder as a git repository with two commits, the first tagged b1."""
-    git(tree, "init", "--quiet")
-    git(tree, "add", "CMakeLists.txt", "include")
-    git(tree, "commit", "--quiet", "-m", "one")
-    git(tree, "tag", "b1")
-    git(tree, "add", "models")
-    git(tree, "commit", "--quiet", "-m", "two")
-    return tree
 
 
 def test_unpacks_a_whole_source_distribution(tmp_path: Path) -> None:
@@ -198,9 +169,9 @@ def test_a_local_tree_is_the_build_that_the_user_says(tree: Path, tmp_path: Path
 
 def test_a_local_repository_lends_its_history(repository: Path, tmp_path: Path) -> None:
     copied = finish(prepare_tree(Local(repository), tmp_path / "into", tmp_path / "log"))
-    commit = git(repository, "rev-parse", "HEAD")
+    commit = shell.git(repository, "rev-parse", "HEAD")
     assert (copied.number, copied.history, copied.commit) == (2, True, commit)
-    assert git(copied.root, "rev-list", "--count", "HEAD") == "2"
+    assert shell.git(copied.root, "rev-list", "--count", "HEAD") == "2"
     with pytest.raises(SourceError, match=r"is b\d+, not b11434"):
         finish(prepare_tree(choose_source(str(repository), "b11434"), tmp_path / "a", tmp_path / "log"))
     (repository / "include" / "llama.h").write_text("changed")
@@ -214,17 +185,16 @@ def test_a_local_repository_lends_its_history(repository: Path, tmp_path: Path) 
 def test_git_checks_out_a_tag_or_a_branch_and_counts_its_commits(
     repository: Path, tmp_path: Path, ref: str, number: int, models: bool
 ) -> None:
-    git(repository, "branch", "side", "b1")
     checkout = finish(prepare_tree(Git(ref, repository.as_uri()), tmp_path / "into", tmp_path / "log"))
     assert (checkout.version, checkout.number, checkout.history) == (f"b{number}", number, True)
-    assert checkout.commit == git(repository, "rev-parse", ref)
+    assert checkout.commit == shell.git(repository, "rev-parse", ref)
     assert (checkout.root / "models").exists() is models
 
 
 def test_a_git_branch_is_what_it_points_to_now(repository: Path) -> None:
-    branch = git(repository, "branch", "--show-current")
+    branch = shell.git(repository, "branch", "--show-current")
     before = Git(branch, repository.as_uri()).identity()
-    git(repository, "commit", "--quiet", "--allow-empty", "-m", "three")
+    shell.git(repository, "commit", "--quiet", "--allow-empty", "-m", "three")
     assert Git(branch, repository.as_uri()).identity() != before
     assert Git("b1", "https://nowhere.invalid/x").identity() == "git https://nowhere.invalid/x b1"
 

@@ -92,7 +92,6 @@ PAIR = f'{PATH}drafter = {{ path = "d" }}\n'
         ('target = { path = "a\\u0000" }', "Expected `str` matching regex '^[^\\\\0]+\\\\Z'"),
         ('target = { repo = "../../etc", file = "a.gguf" }', "repo is like user/repo, not '../../etc'"),
         ('target = { repo = "a/b", file = "../a.gguf" }', "file is the name of a file in a/b"),
-        (f"{PATH}note = 5", "Expected `str | null`, got `int` - at `$.note`"),
     ],
 )
 def test_a_wrong_entry_is_one_line_and_the_others_work(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,17 +75,6 @@ def hub(loopback: Hub) -> Hub:
     )
     loopback.add("me/D-GGUF", {"d-Q8_0.gguf": gguf()})
     return loopback
-
-
-def start(hub: Hub, home: Path, *argv: str) -> subprocess.Popen[str]:
-    """Start ``ggufspec fetch -q`` as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "ggufspec", "fetch", "-q", *argv],
-        env=environment(hub, home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def blob(home: Path, hub: Hub, name: str = TARGET) -> Path:

@@ -116,6 +116,12 @@ def _call(main: Callable[[], object], *argv: str) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder; return what it printed."""
+    identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+    return subprocess.check_output(["git", *identity, "-C", str(folder), *words], text=True).strip()
+
+
 def note(file: Path) -> str:
     """Return shell commands that add the shell's own process id to a file; ``exec`` keeps the id."""
     return f"echo $$ >>{shlex.quote(str(file))}\n"
