@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.request import Request, urlopen
+
+from tests.support import shell
 
 
 def start(words: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -17,16 +18,27 @@ def start(words: Sequence[str], env: Mapping[str, str] | None = None) -> subproc
     return subprocess.Popen(words, stdout=nowhere, stderr=nowhere, text=True, env=env)
 
 
+def wait(process: subprocess.Popen[str], port: int) -> None:
+    """Wait until a server answers.
+
+    Raises:
+        AssertionError: it ended, or did not answer in time.
+    """
+
+    def is_healthy() -> bool:
+        assert process.poll() is None, process.communicate()
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+            return True
+        return False
+
+    shell.wait_until(is_healthy, 150)
+
+
 @contextmanager
 def ready(process: subprocess.Popen[str], port: int) -> Iterator[None]:
     """Wait until a server answers, and end it."""
     try:
-        deadline = time.monotonic() + 150
-        while time.monotonic() < deadline:
-            assert process.poll() is None
-            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                break
-            time.sleep(0.1)
+        wait(process, port)
         yield
         assert process.poll() is None
     finally:

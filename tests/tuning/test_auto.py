@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -31,7 +29,7 @@ from ggufspec.modelfiles import hub, memory
 from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.results import Configuration, ResultSet
 from ggufspec.tuning import Stage, automatic, launching, looking
-from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
+from tests.support import fake_server, hub_client, models, quick_look, rpc_workers, served, shell
 from tests.support.hub_server import Fault, Hub
 from tests.support.shell import run
 
@@ -132,10 +130,8 @@ def test_heads_beside_and_layers_inside_are_found(loopback: Hub, llama: Path, tm
     assert Method.DRAFT_MODEL not in {source.method for source in found.tried}  # the target is no drafter
 
 
-def test_old_builds_leave_methods_out(loopback: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server", version="0.3.16")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+def test_old_builds_leave_methods_out(loopback: Hub, llama: Path) -> None:
+    fake_server.program(llama / "llama-server", version="0.3.16")
     found = tuning.find_sources(AutoOptions(target="demo"))
     assert [source.name for source in found.tried] == ["demo:drafter"]
     assert all("is older than that method" in str(source.left_out) for source in found.sources[1:])
@@ -331,9 +327,7 @@ def test_an_interrupted_start_is_resumed(family: Hub, llama: Path, monkeypatch: 
 
 
 def test_from_nothing_to_a_server_killed_while_it_downloads(family: Hub, llama: Path, home: Path) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port = holder.getsockname()[1]
+    port = rpc_workers.free_port()
     target = hub_client.blob(home, family, "me/Model-3-8B-GGUF/m-Q4_K_M.gguf")
     fault = Fault(where=target.name, times=99, hold_after=4 << 20)
     family.faults.append(fault)
@@ -347,8 +341,7 @@ def test_from_nothing_to_a_server_killed_while_it_downloads(family: Hub, llama: 
     held = partial.stat().st_size
     process = _start(family, home, llama, port)
     try:
-        shell.wait_until(lambda: _is_healthy(process, port), 100)
-        assert json.load(urlopen(f"http://127.0.0.1:{port}/health", timeout=5)) == {"status": "ok"}
+        served.wait(process, port)
     finally:
         process.terminate()
         _, err = process.communicate(timeout=20)
@@ -370,15 +363,6 @@ def _start(hub: Hub, home: Path, llama: Path, port: int) -> subprocess.Popen[str
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _is_healthy(process: subprocess.Popen[str], port: int) -> bool:
-    assert process.poll() is None, process.communicate()[1]
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-            return True
-    except OSError:
-        return False
 
 
 def test_the_embedded_pair_is_not_looked_for_on_the_hub(family: Hub, llama: Path) -> None:

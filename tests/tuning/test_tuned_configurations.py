@@ -43,11 +43,9 @@ TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
 
 
 @pytest.fixture(autouse=True)
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    return fakes.install(llama, **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
 
 
 def _spec(
@@ -321,7 +319,7 @@ def test_a_bench_is_compared_with_that_of_the_tuning() -> None:
     assert "name a bench, or a tuning with --tuned" in refused.stderr
 
 
-@pytest.mark.parametrize("command", ["bench", "chat", "plan", "report", "compare"])
+@pytest.mark.parametrize("command", ["bench", "chat", "plan", "report", "compare", "serve"])
 def test_a_tuning_that_does_not_exist_is_refused(command: str) -> None:
     words = ("--once", "Hi") if command == "chat" else ()
     done = shell.here(command, *words, "--tuned", "last")
