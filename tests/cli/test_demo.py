@@ -119,8 +119,8 @@ def test_on_a_terminal_a_bench_asks(builds: list[str], monkeypatch: pytest.Monke
     assert len(asked) == 1
 
 
-def test_a_llama_cpp_that_is_here_is_not_asked_about(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
+@pytest.mark.usefixtures("llama")
+def test_a_llama_cpp_that_is_here_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", _Terminal())
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setattr(click, "confirm", mock.Mock(side_effect=AssertionError("asked")))

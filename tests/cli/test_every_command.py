@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec import results
-from ggufspec.choices import SUITES
+from ggufspec.choices import SUITES, Backend
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.entry.parameters import FieldOption
 from tests.support import fakes, shell
@@ -94,8 +94,10 @@ def test_help_imports_at_most_twice_what_click_does(words: tuple[str, ...]) -> N
     assert _imported("-m", "ggufspec", *words, "--help") < 2 * _imported("-c", "import click")
 
 
-def test_help_names_suites_and_version_the_version() -> None:
-    assert all(name in CliRunner().invoke(cli, ["bench", "--help-all"]).output for name in SUITES)
+def test_help_names_all_words_and_version_the_version() -> None:
+    for words, names in ((("bench", "--help-all"), SUITES), (("build", "--help"), Backend)):
+        text = CliRunner().invoke(cli, words).output
+        assert all(str(name) in text for name in names)
     assert re.fullmatch(r"ggufspec, version \d+\.\d+\.\d+\S*\n", shell.here("--version").stdout)
 
 
@@ -136,17 +138,7 @@ def test_debug_shows_tracebacks_wherever_it_stands(words: tuple[str, ...]) -> No
     assert done.stdout == ""
 
 
-PRINTING = (
-    ("pairs",),
-    ("config",),
-    ("doctor", "--offline"),
-    ("--help",),
-    ("bench", "--help"),
-    ("completion", "bash"),
-)
-
-
-@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+@pytest.mark.parametrize("words", shell.PRINTING, ids=" ".join)
 def test_a_reader_that_has_seen_enough_ends_a_command_quietly(words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as ``| head`` does once it has its lines
@@ -209,7 +201,6 @@ def test_data_goes_to_standard_output_and_everything_else_to_standard_error(
     ("words", "meant"),
     [
         (("bnech",), "bench"),
-        (("fecth",), "fetch"),
         (("compar", "a"), "compare"),
         (("bench", "--enigne", "server"), "--engine"),
         (("plan", "--pair", "lama-3-70b"), "llama-3-70b"),

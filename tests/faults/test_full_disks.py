@@ -26,16 +26,6 @@ from tests.support.shell import run
 
 FULL = Path("/dev/full")
 QUICK = ("--pair", "demo", "-n", "32", "-r", "1", "-t", "1")
-PRINTING = (
-    ("show",),
-    ("pairs",),
-    ("config",),
-    ("doctor", "--offline"),
-    ("--help",),
-    ("bench", "--help"),
-    ("completion", "bash"),
-)
-
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is full")
 
 
@@ -158,7 +148,7 @@ def test_a_disk_that_fills_up_on_the_way_ends_a_fetch(hub: Hub, home: Path) -> N
 # -- streams
 
 
-@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+@pytest.mark.parametrize("words", [("show",), *shell.PRINTING], ids=" ".join)
 def test_a_full_disk_behind_a_stream_is_one_line_and_its_code(words: tuple[str, ...]) -> None:
     values.bench(values.run())
     done = shell.redirected(*words, stdout=FULL)

@@ -69,12 +69,12 @@ def test_no_table_of_a_stranger_holds_a_control_character(bench: str, per: str, 
     assert _clean(done.stdout + done.stderr)
 
 
+@pytest.mark.usefixtures("llama")
 @pytest.mark.parametrize(
     "words", [("compare", "BENCH", "BENCH"), ("show", "BENCH", "--plot"), ("bench", "--resume", "BENCH")]
 )
-def test_no_command_passes_control_characters_on(bench: str, tmp_path: Path, words: tuple[str, ...]) -> None:
-    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    extra = ("--llama", str(llama), "--pair", "demo", "-p", "Hi") if words[0] == "bench" else ()
+def test_no_command_passes_control_characters_on(bench: str, words: tuple[str, ...]) -> None:
+    extra = ("--pair", "demo", "-p", "Hi") if words[0] == "bench" else ()
     done = shell.here(*(bench if word == "BENCH" else word for word in words), *extra)
     assert done.stdout + done.stderr
     assert _clean(done.stdout + done.stderr)
@@ -217,8 +217,8 @@ def commands(target: str, drafter: str) -> Sequence[Sequence[str]]:
     )
 
 
-def test_such_a_model_path_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+@pytest.mark.usefixtures("llama")
+def test_such_a_model_path_is_refused(folder: Path, tmp_path: Path) -> None:
     for words in commands(str(folder / "target.gguf"), str(folder / "drafter.gguf")):
         done = shell.here(*words)
         assert (done.returncode, done.stdout) == (6, "")

@@ -31,10 +31,9 @@ from ggufspec.options import AutoOptions
 from ggufspec.publishing import derived
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import CrossoverAxes, ResultSet
-from ggufspec.tuning import Tuned, TuningForecast
-from ggufspec.tuning.values import Spent
+from ggufspec.tuning import Tuned
 from ggufspec.tuning.verdicts import configuration_of
-from tests.support import crossed, fake_server, fakes, published, shell, values
+from tests.support import crossed, fake_server, fakes, published, shell, tunings, values
 from tests.support.simulated_tuning import simulate_tuning
 
 CLAIMS = re.compile(r"do not draft|fastest|draft with|is faster|is slower|No arm is faster", re.IGNORECASE)
@@ -181,12 +180,7 @@ def test_a_tuning_drafts_and_serves_only_what_was_found_to_be_faster(home: Path,
     if tuning.why_unusable(bench) is not None:
         return
     tuned = tuning.judge_finalists(
-        TuningForecast(
-            prospects=(), unknown=(), prompts=(), n_predict=32, finalists=2, spent=Spent(traces_s=1.0)
-        ),
-        tuning.select_arms(bench),
-        bench,
-        measuring_s=1.0,
+        tunings.outlook(prompts=()), tuning.select_arms(bench), bench, measuring_s=1.0
     )
     choice, stored = tuned.overall, configuration_of(tuned)
     assert choice.drafts == (choice.judgement is not None and choice.judgement.pays)

@@ -214,11 +214,9 @@ def test_it_is_no_verdict() -> None:
     ],
 )
 def test_a_request_that_cannot_work_fails_before_anything_runs(
-    asked: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], said: str, llama: Path
 ) -> None:
-    folder = fakes.install(tmp_path / "llama")
-    fakes.program(folder / "llama-server", "", help_from="llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    fakes.program(llama / "llama-server", "", help_from="llama-server")
     with pytest.raises(GgufspecError, match=said):
         prepare_session(BenchOptions(**{"synthetic_accept": 0.7, **asked}))
 

@@ -28,11 +28,9 @@ TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", devices=fakes.TWO_GPUS, **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    return fakes.install(llama, **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
 
 
 def test_every_engine_has_a_line_of_its_own() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -223,12 +222,6 @@ def test_charts_say_what_they_show() -> None:
     assert "the fastest is γ = 4 with 71.25 tokens/s" in described["curve"]
     assert "the highest is 1.80× for 1 user at depth 0, the lowest is 0.70× for" in described["crossover"]
     assert all(text.endswith(".") for text in described.values())
-
-
-def test_charts_and_pages_are_not_loaded_before_they_are_drawn() -> None:
-    code = "import ggufspec, ggufspec.cli.reading, ggufspec.results, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"altair", "vl_convert", "jinja2", "pandas", "ggufspec.report"} & set(loaded.split())
 
 
 def _forecast(*, n_max: int, category: str | None = None, speed: float = 70.0) -> Forecast:

@@ -15,14 +15,14 @@ from click.testing import CliRunner
 from ggufspec import cli, results, tuning
 from ggufspec.analysis import arms, comparing
 from ggufspec.analysis.comparing import BenchComparison
-from ggufspec.domain import Difference, Prompt, Role, RunResult, Serving, Status, TextVerdict
+from ggufspec.domain import Difference, Role, RunResult, Serving, Status, TextVerdict
 from ggufspec.report.html import notebook
 from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot import drawing
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
-from ggufspec.tuning import Spent, Tuned, TuningForecast
-from tests.support import crossed, shell
+from ggufspec.tuning import Tuned
+from tests.support import crossed, shell, tunings
 from tests.support.pages import Page, contrast
 from tests.support.swept import HARMFUL, running, swept
 from tests.support.values import bench, configuration, run, whole_bench
@@ -255,16 +255,8 @@ PLAIN = {
 
 def _tuned(results: ResultSet, *, notes: tuple[str, ...] = ()) -> Tuned:
     """Judge a bench of which nothing was forecast."""
-    outlook = TuningForecast(
-        prospects=(),
-        unknown=(),
-        prompts=(Prompt(id="p1", text="x"), Prompt(id="p2", text="y")),
-        n_predict=32,
-        finalists=2,
-        spent=Spent(traces_s=1.0, costs_s=2.0),
-        notes=notes,
-    )
-    return tuning.judge_finalists(outlook, tuning.select_arms(results), results, measuring_s=4.0)
+    selection = tuning.select_arms(results)
+    return tuning.judge_finalists(tunings.outlook(notes=notes), selection, results, measuring_s=4.0)
 
 
 def _shown(value: ResultSet | Tuned | BenchComparison) -> Page:

@@ -23,7 +23,7 @@ from ggufspec.report import frames
 from ggufspec.report.html import notebook
 from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
-from tests.support import fakes, shell, values
+from tests.support import shell, values
 
 BEFORE = {"memory-tight": "little is left"}
 """Known before the first run."""
@@ -181,9 +181,9 @@ def test_strict_ends_with_a_code_of_its_own_after_the_output(tmp_path: Path) -> 
     assert file.stat().st_size > 1000
 
 
+@pytest.mark.usefixtures("llama")
 @pytest.mark.parametrize("command", ["bench", "sweep"])
-def test_measuring_is_strict_too(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
+def test_measuring_is_strict_too(command: str) -> None:
     words = ("-p", "A cat", "-n", "32", "-t", "1", "-r", "1", "--warmup", "0", "--name", "mine")
     done = shell.here(command, "--pair", "demo", *words, "--strict")
     assert (done.returncode, "mine: few-repeats" in done.stderr) == (35, True)

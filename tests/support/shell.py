@@ -20,6 +20,11 @@ import psutil
 
 from ggufspec import cli
 
+PRINTING = (
+    *(("pairs",), ("config",), ("doctor", "--offline"), ("--help",), ("bench", "--help")),
+    ("completion", "bash"),
+)
+"""Commands that only print, each in its own way."""
 _CLOCK_S = 2.0  # the system counts starts from its boot, whose time it knows to a second
 
 

@@ -64,10 +64,8 @@ def _apart() -> Iterator[RunResult]:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+def plan(llama: Path) -> Plan:
+    fake_server.program(llama / "llama-server")
     session = prepare_session(BenchOptions(pair="demo", engine="server"))
     drafting = [tunings.arm(size, threads=4) for size in (3, 8)]
     block = replace(session.suite.blocks[0], arms=(drafting[0].baseline, *drafting))

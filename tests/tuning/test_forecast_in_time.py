@@ -22,7 +22,7 @@ from ggufspec.options import BenchOptions
 from ggufspec.stats import Estimate
 from ggufspec.steps import finish
 from ggufspec.tuning import Plan, TuningForecast, looking, planning
-from tests.support import fake_server, fakes, scripted, timed, tunings
+from tests.support import fake_server, scripted, timed, tunings
 from tests.support.scripted import Clock, Scripted
 
 TOKEN_S, LOAD_S = 0.01, 1.0
@@ -121,10 +121,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+def plan(llama: Path) -> Plan:
+    fake_server.program(llama / "llama-server")
     session = prepare_session(BenchOptions(pair="demo", engine="server", n_predict=250))
     first, *_ = session.suite.blocks
     arms = [arm for arm in first.arms if arm.role is not Role.DRAFTER]

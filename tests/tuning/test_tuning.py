@@ -38,7 +38,6 @@ from ggufspec.report import frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
 from ggufspec.tuning import budgeting, planning, prospects, running
-from ggufspec.tuning.values import Spent, TuningForecast
 from tests.support import (
     fake_server,
     fakes,
@@ -267,13 +266,8 @@ def test_a_tuning_for_users_looks_at_one_request_and_measures_all(llama: Path) -
     assert Method.DRAFT_MODEL in methods
     assert Method.NGRAM_MOD not in methods
     drafting = next(arm for arm in looked_at if arm.drafting)
-    outlook = TuningForecast(
-        prospects=(),
-        unknown=(drafting,),
-        prompts=plan.session.suite.prompts[:2],
-        n_predict=16,
-        finalists=1,
-        spent=Spent(),
+    outlook = tunings.outlook(
+        unknown=(drafting,), prompts=plan.session.suite.prompts[:2], n_predict=16, finalists=1
     )
     bench = tuning.finals(plan, outlook)
     (block,) = bench.suite.blocks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ggufspec import tuning
-from ggufspec.domain import Drafting, Method, Program, Round, RunResult, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Method, Program, RunResult, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.errors import NoInstallError, TimeLimitError
 from ggufspec.measure import Deadline
@@ -91,10 +91,6 @@ _TEXT = tuple(random.Random(3).random() < 0.8 for _ in range(400))  # which toke
 _ROUND_S, _DRAFT_S = 0.012, 0.0015  # the target's batch, and a drafted token
 
 
-def _walk(n_max: int, n_predict: int) -> tuple[Round, ...]:
-    return rounds_of(trace_of(_TEXT), n_max=n_max, n_predict=n_predict)
-
-
 def _answer_in_rounds(spec: RunSpec) -> Sample:
     """What a server answers whose drafter has ``_TEXT`` right; others draft as the model does."""
     n_predict = spec.n_predict
@@ -102,7 +98,7 @@ def _answer_in_rounds(spec: RunSpec) -> Sample:
         return Sample(
             status=Status.OK, program=Program.SERVER, gen_tokens=n_predict, gen_s=(n_predict - 1) * TOKEN_S
         )
-    rounds = _walk(spec.drafting.n_max, n_predict)
+    rounds = rounds_of(trace_of(_TEXT), n_max=spec.drafting.n_max, n_predict=n_predict)
     seconds = sum(_ROUND_S + _DRAFT_S * entry.drafted if entry.drafted else TOKEN_S for entry in rounds)
     return Sample(
         status=Status.OK, program=Program.SERVER, gen_tokens=n_predict, gen_s=seconds, rounds=rounds
