@@ -24,78 +24,60 @@ NONE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fault:
     """What a drafting program does in place of its work, and what becomes of that."""
 
     does: str
-    status: str
-    outcome: str | None = None  # None: the status
+    status: str = "ok"
     error: str = ""
     attempts: int = 1
+    outcome: str | None = None  # None: the status
 
 
+def _log(log: str, *, text: str = "") -> str:
+    """Shell commands that write a text and a log, and end well."""
+    return f"printf '{text}'\ncat >&2 <<'EOF'\n{log}EOF\nexit 0"
+
+
+LOST = ("summary lost", "summary lost", recorder._ATTEMPTS)
 FAULTS = {
-    "@segfault": Fault(does="kill -SEGV $$", status="crashed", error="died of SIGSEGV"),
-    "@realtime": Fault(does="kill -37 $$", status="crashed", error="died of signal 37"),
+    "@segfault": Fault("kill -SEGV $$", "crashed", "died of SIGSEGV"),
+    "@realtime": Fault("kill -37 $$", "crashed", "died of signal 37"),
     "@abort": Fault(
-        does="echo 'terminate called after throwing an instance of what' >&2; kill -ABRT $$",
-        status="crashed",
-        error="terminate called",
+        "echo 'terminate called after throwing an instance of what' >&2; kill -ABRT $$",
+        "crashed",
+        "terminate called",
     ),
-    "@hang": Fault(does="exec sleep 600", status="timed out", error="killed after 1 s"),
+    "@hang": Fault("exec sleep 600", "timed out", "killed after 1 s"),
     "@stubborn": Fault(
-        does=f"trap '' TERM; while :; do sleep 600 & echo $! >>{PIDS}; wait; done",
-        status="timed out",
-        error="killed after 1 s",
+        f"trap '' TERM; while :; do sleep 600 & echo $! >>{PIDS}; wait; done", "timed out", "killed after 1 s"
     ),
-    "@garbage": Fault(
-        does='cat "${0%/*}/garbage"; cat "${0%/*}/garbage" >&2; exit 0',
-        status="summary lost",
-        error="summary lost",
-        attempts=recorder._ATTEMPTS,
-    ),
-    "@silent": Fault(does="exit 0", status="summary lost", error="summary lost", attempts=recorder._ATTEMPTS),
-    "@torn": Fault(
-        does=f"{fakes.answer(HALF)}exit 0",
-        status="summary lost",
-        error="summary lost",
-        attempts=recorder._ATTEMPTS,
-    ),
+    "@garbage": Fault('cat "${0%/*}/garbage"; cat "${0%/*}/garbage" >&2; exit 0', *LOST),
+    "@silent": Fault("exit 0", *LOST),
+    "@torn": Fault(f"{fakes.answer(HALF)}exit 0", *LOST),
     "@full": Fault(
-        does='echo "main: error: $(LC_ALL=C cat "$0" 2>&1 >/dev/full)" >&2; exit 1',
-        status="disk full",
-        error="No space left on device",
+        'echo "main: error: $(LC_ALL=C cat "$0" 2>&1 >/dev/full)" >&2; exit 1',
+        "disk full",
+        "No space left on device",
     ),
     "@endless": Fault(
-        does="exec yes 'this line comes again and again' >&2",
-        status="log too large",
-        error="it printed more than a run may",
+        "exec yes 'this line comes again and again' >&2", "log too large", "it printed more than a run may"
     ),
-    "@killed": Fault(does="kill -KILL $$", status="out of memory", error="killed by SIGKILL"),
+    "@killed": Fault("kill -KILL $$", "out of memory", "killed by SIGKILL"),
     "@memory": Fault(
-        does="echo 'ggml_aligned_malloc: failed to allocate 99 bytes' >&2; exit 1",
-        status="out of memory",
-        error="failed to allocate",
+        "echo 'ggml_aligned_malloc: failed to allocate 99 bytes' >&2; exit 1",
+        "out of memory",
+        "failed to allocate",
     ),
-    "@refuses": Fault(does="exit 7", status="failed", error="exit code 7"),
-    "@idle": Fault(does=f"{fakes.answer(NONE)}exit 0", status="drafting inactive", error="drafting inactive"),
+    "@refuses": Fault("exit 7", "failed", "exit code 7"),
+    "@idle": Fault(f"{fakes.answer(NONE)}exit 0", "drafting inactive", "drafting inactive"),
     "@lies": Fault(
-        does=f"{fakes.answer(fakes.drafting_log(30.0))}exit 0",
-        status="implausible",
-        error="decoding took 30.0 s of ",
+        f"{fakes.answer(fakes.drafting_log(30.0))}exit 0", "implausible", "decoding took 30.0 s of "
     ),
-    "@mute": Fault(
-        does=f"cat >&2 <<'EOF'\n{fakes.drafting_log(0.010)}EOF\nexit 0",
-        status="no text",
-        error="tokens were counted, but there is no text",
-    ),
-    "@other": Fault(
-        does=f"printf 'quite another text'\ncat >&2 <<'EOF'\n{fakes.drafting_log(0.010)}EOF\nexit 0",
-        status="ok",
-        outcome="text differs",
-    ),
-    "@orphan": Fault(does=f"sleep 600 & echo $! >>{PIDS}", status="ok", outcome="ok"),
+    "@mute": Fault(_log(fakes.drafting_log(0.010)), "no text", "tokens were counted, but there is no text"),
+    "@other": Fault(_log(fakes.drafting_log(0.010), text="quite another text"), outcome="text differs"),
+    "@orphan": Fault(f"sleep 600 & echo $! >>{PIDS}"),
 }
 EXIT_CODES = {
     "crashed": 9,
@@ -137,7 +119,7 @@ def test_every_fault_is_a_typed_row_and_the_sweep_ends(llama: Path) -> None:
     ids = {f"p{number}": text for number, text in enumerate(prompts, start=1)}
     for row in rows:
         word = next((word for word in FAULTS if word in ids[row["prompt"]]), None)
-        fault = FAULTS[word] if word and row["role"] == "drafting" else Fault(does="", status="ok")
+        fault = FAULTS[word] if word and row["role"] == "drafting" else Fault("")
         assert (row["status"], row["attempts"]) == (fault.status, fault.attempts), word
         assert row["outcome"] in {
             fault.outcome or fault.status,

@@ -25,6 +25,8 @@ from tests.support.shell import run
 
 pytestmark = pytest.mark.timeout(60)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+REFUSAL = HEAD.replace(b"200 OK", b"404 Not Found")
+MUCH = b"0," * (1 << 16)
 
 
 @pytest.fixture(autouse=True)
@@ -93,30 +95,24 @@ def test_a_hub_that_says_nothing_is_asked_twice(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("head", "drop"),
+    ("head", "drop", "message"),
     [
-        (b"Content-Length: 3000000000\r\n\r\n[", b"0," * (1 << 16)),
-        (b"Connection: close\r\n\r\n[", b"0," * (1 << 16)),
-        (b"Content-Encoding: gzip\r\n\r\n", gzip.compress(bytes(2 << 20))),
+        (HEAD + b"Content-Length: 3000000000\r\n\r\n[", MUCH, "answers with more than 1 MiB"),
+        (HEAD + b"Connection: close\r\n\r\n[", MUCH, "answers with more than 1 MiB"),
+        (
+            HEAD + b"Content-Encoding: gzip\r\n\r\n",
+            gzip.compress(bytes(2 << 20)),
+            "answers with more than 1 MiB",
+        ),
+        (REFUSAL + b"Content-Length: 3000000000\r\n\r\n[", MUCH, "answers 404"),
     ],
 )
 def test_an_endless_answer_does_not_fill_the_memory(
-    monkeypatch: pytest.MonkeyPatch, head: bytes, drop: bytes
+    monkeypatch: pytest.MonkeyPatch, head: bytes, drop: bytes, message: str
 ) -> None:
     monkeypatch.setattr(hosts, "ANSWER_S", 30.0)
     monkeypatch.setattr(answers, "MOST_ANSWER_BYTES", 1 << 20)
-    with _dribbling(HEAD + head, drop, 0.0) as url:
-        access = hub_package.Access(endpoint=url)
-        with pytest.raises(HubServerError, match="answers with more than 1 MiB"):
-            client.listing("me/T-GGUF", None, access)
-
-
-def test_an_endless_refusal_does_not_fill_the_memory() -> None:
-    refusal = HEAD.replace(b"200 OK", b"404 Not Found") + b"Content-Length: 3000000000\r\n\r\n["
-    with (
-        _dribbling(refusal, b"0," * (1 << 16), 0.0) as url,
-        pytest.raises(HubServerError, match="answers 404"),
-    ):
+    with _dribbling(head, drop, 0.0) as url, pytest.raises(HubServerError, match=message):
         client.listing("me/T-GGUF", None, hub_package.Access(endpoint=url))
 
 
