@@ -218,17 +218,27 @@ COMMANDS = "from ggufspec import cli; [cli.cli.get_command(None, name) for name 
 """Imports the file of every command."""
 
 
-@pytest.mark.parametrize("words", ["import ggufspec", "import ggufspec.cli", COMMANDS])
-def test_start_up_is_light(words: str) -> None:
-    heavy = (
-        *("ggufspec.domain", "pandas", "numpy", "rich", "huggingface_hub", "httpx2", "jinja2", "llama_cpp"),
-        "unearth",
-    )
+HEAVY = {
+    *("ggufspec.domain", "pandas", "numpy", "rich", "huggingface_hub", "httpx2", "jinja2", "llama_cpp"),
+    "unearth",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        *((words, HEAVY) for words in ("import ggufspec", "import ggufspec.cli", COMMANDS)),
+        ("import ggufspec.options", {"numpy", "pandas", "ggufspec.domain"}),
+        (
+            "import ggufspec.cli.reading, ggufspec.results",
+            {"altair", "vl_convert", "jinja2", "pandas", "ggufspec.report"},
+        ),
+    ],
+)
+def test_start_up_is_light(words: str, heavy: set[str]) -> None:
     code = f"{words}; import sys; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not set(heavy) & set(loaded)
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert not heavy & set(loaded)
 
 
 def test_tests_mirror_the_rooms() -> None:

@@ -7,8 +7,6 @@ import inspect
 import itertools
 import pickle
 import string
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -177,11 +175,9 @@ def test_words_become_options() -> None:
     ("words", "message"),
     [
         ("bench --threads 1,2", "`ggufspec sweep` accepts several"),
-        ("bench --tuned last --ngl 3", "--tuned decides --ngl: leave one of them out"),
         ("bench --url http://x --ngl 3", "decides --ngl"),
         ("bench --name a --resume b", "use one of them"),
         ("tune --parallel 1,2", "`ggufspec crossover` compares several"),
-        ("plan --tuned last --ngl 3", "--tuned decides --ngl"),
         ("serve hello", "options for llama-server follow --"),
     ],
 )
@@ -297,13 +293,8 @@ def test_configurations_become_options(tmp_path: Path, monkeypatch: pytest.Monke
         assert arm.key in {other.key for other in prepare_session(again).suite.blocks[0].arms}
 
 
-def test_classes_of_options_are_exported_and_light() -> None:
-    classes = {command.options.__name__ for command in ALL.values()}
-    assert classes <= {*dir(declared)}
-    code = "import ggufspec.options, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    listed = done.stdout.split()
-    assert not {"numpy", "pandas", "ggufspec.domain"} & {*listed}
+def test_classes_of_options_are_exported() -> None:
+    assert {command.options.__name__ for command in ALL.values()} <= {*dir(declared)}
 
 
 def test_commands_are_listed_by_group() -> None:
@@ -320,13 +311,6 @@ def test_help_uses_up_to_110_columns(monkeypatch: pytest.MonkeyPatch, columns: i
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = shell.here("bench", "--help-all").stdout.splitlines()
     assert longest - 12 < max(map(len, lines)) <= longest
-
-
-def test_the_help_names_every_backend() -> None:
-    from ggufspec.choices import Backend
-
-    text = CliRunner().invoke(cli, ["build", "--help"]).output
-    assert all(backend.value in text for backend in Backend)
 
 
 def test_pairs_of_names_are_unique_in_a_command() -> None:
