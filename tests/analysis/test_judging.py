@@ -45,6 +45,8 @@ def test_a_finding_needs_an_interval_that_excludes_one(
 def test_without_an_interval_nothing_is_found() -> None:
     assert judge_ratio(Estimate(value=2.0, lo=None, hi=None)) is SpeedVerdict.UNDECIDED
     assert judge_ratio(None) is SpeedVerdict.UNDECIDED
+    judged = judge_effect(None, prompts=0, repeats=0)
+    assert (judged.verdict, judged.ratio, judged.missing) == (SpeedVerdict.UNDECIDED, None, (Missing.RUNS,))
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 3.0])
@@ -76,11 +78,6 @@ def test_one_or_two_pairs_of_runs_are_never_a_finding(prompts: int, repeats: int
         assert judged.verdict is SpeedVerdict.UNDECIDED
         assert judged.missing == (Missing.RUNS,)
         assert judged.needed_repeats >= 3
-
-
-def test_nothing_measured_is_undecided() -> None:
-    judged = judge_effect(None, prompts=0, repeats=0)
-    assert (judged.verdict, judged.ratio, judged.missing) == (SpeedVerdict.UNDECIDED, None, (Missing.RUNS,))
 
 
 def test_disturbed_runs_need_a_quiet_machine_not_more_runs() -> None:

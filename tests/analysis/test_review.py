@@ -17,19 +17,15 @@ from tests.support import shell, swept, values
 START = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
 
 
-def _at(run: RunResult, minute: int) -> RunResult:
-    return replace(run, started_at=(START + timedelta(minutes=minute)).isoformat())
-
-
 def _bench(change_per_minute: float = 0.0) -> ResultSet:
     """One prompt's baseline and its anchors, a minute apart."""
     runs = []
     for minute in range(12):
         wobble = 1 + 0.001 * (minute * 5 % 3)
-        run = _at(
-            values.run(tps=50.0 * (1 + change_per_minute) ** minute * wobble, repeat=minute // 2), minute
-        )
-        runs.append(replace(run, anchor=minute % 2 == 0))
+        tps = 50.0 * (1 + change_per_minute) ** minute * wobble
+        started_at = (START + timedelta(minutes=minute)).isoformat()
+        run = values.run(tps=tps, repeat=minute // 2)
+        runs.append(replace(run, anchor=minute % 2 == 0, started_at=started_at))
     return values.bench(*runs)
 
 

@@ -137,10 +137,9 @@ def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
     assert warnings.outcome(replace(run, doubts=busy)) is RunProblem.DISTURBED
     assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is RunProblem.TEXT_DIFFERS
     assert warnings.outcome(replace(run, text_identical=False, difference=near)) is Status.OK
-    assert (
-        warnings.outcome(replace(run, doubts=(MeasurementWarning.GPU_LESS_BUILD.value,)))
-        is RunProblem.GPU_LESS_BUILD
-    )
+    for name in ("GPU_LESS_BUILD", "FEWER_LAYERS", "SPILLED", "DEVICE_UNUSED"):
+        doubted = replace(run, doubts=(MeasurementWarning[name].value,))
+        assert warnings.outcome(doubted) is RunProblem[name]
     for status in Status:
         assert warnings.outcome(replace(run, sample=Sample(status=status))).value == status.value
 

@@ -141,14 +141,6 @@ def test_layers_on_a_build_for_gpus_need_no_warning(tmp_path: Path, monkeypatch:
     assert not _warned(*QUICK, "--ngl", "45", "--dry-run")
 
 
-def test_more_threads_than_cores_are_warned_of_before_the_first_run(llama: Path) -> None:
-    name = MeasurementWarning.THREADS_ABOVE_FREE_CORES.value
-    words = ("bench", "--pair", "demo", "-p", "Hi", "--dry-run")
-    assert name in _warned(*words, "-t", str(machine.usable_cores() + 1))
-    assert name not in _warned(*words, "-t", "1")
-    assert name in _warned("sweep", *words[1:-1], "-t", f"1,{machine.usable_cores() + 1}", "--dry-run")
-
-
 def test_what_other_programs_do_before_the_first_run_is_said_and_not_stored(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

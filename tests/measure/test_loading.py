@@ -152,20 +152,14 @@ def _capacity(cards: dict[ModelFile, ModelCard], install: Install = INSTALL, **a
     return arms.capacity(sweep, cards, install)
 
 
-def test_smaller_caches_let_more_loads_be_held(cards: dict[ModelFile, ModelCard]) -> None:
+def test_caches_the_build_and_a_gpu_decide_how_many_loads_are_held(cards: dict[ModelFile, ModelCard]) -> None:
     assert (
         _capacity(cards, caches=(CacheTypes("q8_0", "q8_0"),))
         > _capacity(cards)
         == _capacity(cards, caches=(CacheTypes("f16", "f16"),))
     )
     assert _capacity(cards, caches=(CacheTypes("f32", "f32"),)) < _capacity(cards)
-
-
-def test_the_layout_of_the_build_decides_how_many_loads_are_held(cards: dict[ModelFile, ModelCard]) -> None:
     assert _capacity(cards, replace(INSTALL, build_number=2697)) < _capacity(cards)
-
-
-def test_one_load_is_held_on_a_gpu(cards: dict[ModelFile, ModelCard]) -> None:
     assert _capacity(cards, replace(INSTALL, backend="cuda")) == 1
 
 

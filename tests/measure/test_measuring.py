@@ -405,13 +405,6 @@ def test_what_collapses_again_is_kept() -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_nothing_is_measured_again_where_nothing_collapsed() -> None:
-    engine = Scripted()
-    _record(engine, _four())
-    assert len(engine.seen) == 3 * 4 * 3 + 3 * 1  # and an anchor in each repeat
-
-
-@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("stop", range(37, 44))
 def test_a_bench_that_was_cut_off_goes_on_with_what_it_measured_again(stop: int) -> None:
     suite = _four()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -22,10 +21,8 @@ from ggufspec.domain import (
     Placement,
     Program,
     Role,
-    RunProblem,
     RunResult,
     SplitMode,
-    offloading,
 )
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, WorkerRun
@@ -68,9 +65,6 @@ def test_each_model_keeps_its_own_part() -> None:
     assert EVERYWHERE.drafter_as_target == alone.drafter_as_target == said
     follows = replace(EVERYWHERE, drafter=replace(EVERYWHERE.drafter, devices=()))
     assert follows.drafter_as_target.target.devices == ("CUDA0", "CUDA1")
-
-
-def test_a_server_for_one_model_is_told_of_one_model() -> None:
     spec = replace(values.spec(Role.DRAFTER), offload=EVERYWHERE)
     assert load_of(spec).offload == EVERYWHERE.drafter_as_target
     assert load_of(replace(spec, role=Role.TARGET)).offload == EVERYWHERE.target_alone
@@ -205,10 +199,8 @@ BENCH = (
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    return fakes.install(llama, **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
 
 
 def test_what_is_asked_for_reaches_every_program(llama: Path) -> None:
@@ -506,38 +498,7 @@ def test_a_real_claim_is_seen_through() -> None:
     assert warnings.of_run(run, gpu=None) == (MeasurementWarning.GPU_LESS_BUILD,)
 
 
-def test_the_gravest_doubt_names_the_outcome() -> None:
-    run = drafting()
-    named = {
-        MeasurementWarning.FEWER_LAYERS: RunProblem.FEWER_LAYERS,
-        MeasurementWarning.SPILLED: RunProblem.SPILLED,
-        MeasurementWarning.DEVICE_UNUSED: RunProblem.DEVICE_UNUSED,
-    }
-    for doubt, outcome in named.items():
-        assert warnings.outcome(replace(run, doubts=(doubt.value,))) is outcome
-
-
-def test_every_shortfall_is_a_doubt() -> None:
-    names = {name for gpu in (True, False) for name in offloading.shortfalls(told(ON_CPU), gpu=gpu)}
-    assert names <= {doubt.value for doubt in MeasurementWarning}
-
-
 # What is stored and shown ----------------------------------------------------------------------------------
-
-
-def test_where_models_were_is_stored_with_their_run() -> None:
-    run = told(SUMMER_2025, EVERYWHERE)
-    (stored,) = results.load(values.bench(run).meta.id).runs
-    assert stored == run
-    assert values.models_of(stored.sample)[0].placement[1].spilled_bytes == 0
-    assert stored.spec.offload.split_mode is SplitMode.ROW
-
-
-def test_runs_that_place_models_alike_share_what_is_stored_of_it() -> None:
-    first, second = told(SPRING_2024), replace(told(SPRING_2024), repeat=1, log="other")
-    bench = values.bench(first, second)
-    kinds = [json.loads(line)["kind"] for line in (bench.folder / "runs.jsonl").read_bytes().splitlines()]
-    assert kinds.count("output") == 1
 
 
 def test_a_row_says_what_was_asked_and_what_came_of_it() -> None:

@@ -232,15 +232,6 @@ def test_the_list_of_pairs_says_what_is_not_supported() -> None:
     assert "method     draft-mtp\n" in shell.here("pairs", "heads").stdout
 
 
-def test_the_rest_of_the_catalogue_can_be_measured() -> None:
-    refused = [name for name, entry in catalog.entries().items() if not entry.supported]
-    assert refused == ["medusa", "remote-medusa"]
-    for name, pair in catalog.load_catalogue().items():
-        if name not in refused:
-            method = catalog.drafting_method(pair)
-            assert (method is None) == (name == "alone")
-
-
 def _files(way: Chain, folder: Path, *, has_drafter: bool) -> tuple[Path, Path | None]:
     """Write a target and, where there is one, a drafter, so small that their headers decide."""
     by_mtp = way.method is Method.DRAFT_MTP

@@ -65,10 +65,13 @@ def argv(
 # Command lines ---------------------------------------------------------------------------------------------
 
 
-def test_workers_are_named_before_any_device() -> None:
+def test_workers_are_named_before_any_device_where_they_are_needed() -> None:
     words = argv(spread("RPC0", "CUDA0", drafter=("CUDA0",)), backend="cuda").split()
     assert words[words.index("--rpc") + 1] == f"{A},{B}"
     assert words.index("--rpc") < words.index("--device") < words.index("--spec-draft-device")
+    assert "--rpc" not in argv(SPREAD, role=Role.DRAFTER)  # which needs none
+    assert "--rpc" in argv(spread(drafter=("RPC0",)), role=Role.DRAFTER)
+    assert "--rpc" in argv(SPREAD, role=Role.TARGET)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +95,6 @@ def test_a_build_without_a_gpu_offloads_to_workers() -> None:
     assert "-ngl auto" in target
     assert "--fit on" in argv(Offload(rpc=(A,)))
     assert "-ngld 0" in drafter
-
-
-def test_a_drafter_alone_needs_no_worker() -> None:
-    assert "--rpc" not in argv(SPREAD, role=Role.DRAFTER)
-    assert "--rpc" in argv(spread(drafter=("RPC0",)), role=Role.DRAFTER)
-    assert "--rpc" in argv(SPREAD, role=Role.TARGET)
 
 
 def test_a_build_without_rpc_is_refused_before_anything_runs() -> None:

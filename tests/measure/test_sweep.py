@@ -34,16 +34,12 @@ def _name(spec: RunSpec) -> str:
     return spec.role.value if spec.drafting is None else f"γ{spec.drafting.n_max}"
 
 
-def _own_load(spec: RunSpec) -> str:
-    return _name(spec)
-
-
 def _loaded_for_every_run(spec: RunSpec) -> None:
     return None
 
 
 def _cells(
-    suite: RunPlan, load: int = 0, *, capacity: int | None = None, load_key: LoadKey = _own_load
+    suite: RunPlan, load: int = 0, *, capacity: int | None = None, load_key: LoadKey = _name
 ) -> list[Cell]:
     repeats = next(islice(suite.repeats_by_load(), load, None))
     return list(suite.cells(suite.blocks[0], repeats, load_key=load_key, capacity=capacity))
