@@ -214,7 +214,9 @@ def test_children_die_with_us(tmp_path: Path, pids: Path, ending: signal.Signals
     if detached and sys.platform != "linux" and ending is not signal.SIGINT:
         pytest.skip("without /proc the watcher knows the child's group alone")
     other = _detached(pids) if detached else _sleeps(pids)
-    parent = _parent(tmp_path, ["sh", "-c", f"{other} & {_sleeps(pids)}"])
+    argv = ["sh", "-c", f"{other} & {_sleeps(pids)}"]
+    code = f"from pathlib import Path; from ggufspec import proc; proc.run({argv!r}, stdout=Path('out'))"
+    parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=tmp_path)
     shell.wait_until(lambda: _n_written(pids) == 2)
     os.kill(parent.pid, ending)
     parent.wait(20)
@@ -255,11 +257,6 @@ def test_children_die_with_us_and_not_with_our_copies(tmp_path: Path, pids: Path
         parent.kill()
         for pid in shell.alive(copies):
             os.kill(pid, signal.SIGKILL)
-
-
-def _parent(tmp_path: Path, argv: list[str]) -> subprocess.Popen[bytes]:
-    code = f"from pathlib import Path; from ggufspec import proc; proc.run({argv!r}, stdout=Path('out'))"
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=tmp_path)
 
 
 @pytest.mark.timeout(60)

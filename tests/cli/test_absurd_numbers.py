@@ -63,10 +63,8 @@ def test_an_absurd_number_is_refused_by_name(path: str) -> None:
         (f"{' '.join(COSTS)} --accept 1.2.3-4", "'1.2.3-4' is not an acceptance"),
         (f"{' '.join(COSTS)} --accept 0-1+0.001", "'0-1+0.001' has 1001 values; at most 101 are allowed"),
         (f"{' '.join(COSTS)} --accept 0.5-0.9+0.0000001", "is not a range of acceptances"),
-        (f"{' '.join(COSTS)} --accept nan", "an acceptance is from 0 to 1, not nan"),
         (f"{' '.join(COSTS)} --accept 1e400", "an acceptance is from 0 to 1, not inf"),
         (f"{' '.join(COSTS)} --accept 0.7@{10**9}", "a draft has 1 to 1000 tokens, not 1000000000"),
-        (f"{' '.join(COSTS)} --accept 0.7@{DIGITS}", "is not an acceptance"),
     ],
     ids=lambda text: text[:60],
 )

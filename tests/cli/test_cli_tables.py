@@ -14,8 +14,6 @@ import pyarrow.parquet
 import pytest
 
 from ggufspec import results
-from ggufspec.cli.entry import output
-from ggufspec.errors import GgufspecError
 from ggufspec.report import frames
 from ggufspec.report.rows.benches import SummaryRow
 from ggufspec.report.rows.runs import PositionRow, PromptRow, RoundRow, RunRow
@@ -144,16 +142,11 @@ def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:
         assert all(tuple(row) == columns[per] for row in read)
 
 
-def test_parquet_goes_to_a_file_alone(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_goes_to_a_file(llama: Path, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     assert shell.here(*QUICK, "-o", "parquet", "--out", str(out)).returncode == 0
     table = pyarrow.parquet.read_table(out)
     assert table.column("accept_rate").to_pylist() == [None, None, 0.75]
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with pytest.raises(GgufspecError, match="cannot be printed on a terminal") as refused:
-        output.emit(b"PAR1", None)
-    assert refused.value.hint == "name a file with --out"
-    output.emit("a text\n", None)
 
 
 def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:

@@ -188,12 +188,9 @@ WITH_OTHER_ARGUMENTS = {"auto", "bisect", "check", "convert", "fetch", "suggest"
 """Commands whose arguments are models or versions already."""
 
 
-def _named() -> list[str]:
-    return [path for path, command in COMMANDS.items() if "target" in command.options.options]
-
-
 def test_a_target_needs_no_name() -> None:
-    unnamed = {path for path in _named() if path not in WITH_OTHER_ARGUMENTS}
+    named = {path for path, command in COMMANDS.items() if "target" in command.options.options}
+    unnamed = named - WITH_OTHER_ARGUMENTS
     assert {"bench", "sweep", "tune", "plan", "whatif", "chat", "crossover", "fleet bench"} <= unnamed
     for path in unnamed:
         asked = command_lines.read(path, "big.gguf", "--offline")

@@ -24,11 +24,10 @@ def _time(seconds: float) -> Estimate:
     return Estimate.around(seconds, seconds * 0.01)
 
 
-def _trace(number: int, chance: float) -> DraftTrace:
-    return trace_of((np.random.default_rng(number).random(N_PREDICT) < chance).tolist(), f"p{number}")
-
-
-TRACES = tuple(_trace(number, chance) for number, chance in enumerate((0.6, 0.7, 0.8, 0.9)))
+TRACES = tuple(
+    trace_of((np.random.default_rng(number).random(N_PREDICT) < chance).tolist(), f"p{number}")
+    for number, chance in enumerate((0.6, 0.7, 0.8, 0.9))
+)
 CURVE = CostCurve(
     verify=tuple(Point(tokens=n, depth=0, seconds=_time(0.01 + 0.001 * n)) for n in range(1, 18)),
     draft=(Point(tokens=1, depth=0, seconds=_time(0.002)),),
@@ -37,10 +36,6 @@ CURVE = CostCurve(
     plain_overhead_s=_time(0.0001),
     choose_s=_time(0.0001),
 )
-
-
-def _drafting(curve: CostCurve, trace: DraftTrace, n_max: int) -> forecast.Exposure:
-    return forecast.drafting(trace, curve, traced_run(n_max=n_max, n_predict=N_PREDICT))
 
 
 def _alone(curve: CostCurve, trace: DraftTrace) -> forecast.Exposure:
@@ -85,7 +80,9 @@ def _runs(
             spread = noise / 2 if between is None else between
             factor = math.exp(random.normal(0, alone if alone is not None and size == 0 else spread))
             for trace in TRACES:
-                exposure = _alone(curve, trace) if size == 0 else _drafting(curve, trace, size)
+                exposure = _alone(curve, trace)
+                if size:
+                    exposure = forecast.drafting(trace, curve, traced_run(n_max=size, n_predict=N_PREDICT))
                 seconds = _seconds(truth, exposure) * factor * math.exp(random.normal(0, noise))
                 runs.append(CalibrationRun(arm=str(size), exposure=exposure, seconds=seconds, load=load))
     return runs

@@ -55,12 +55,6 @@ def _one(traces: list[DraftTrace], curve: CostCurve, n_max: int, **more: Any) ->
     return _forecasts(traces, curve, (n_max,), **more)[0]
 
 
-def _shares(found: Forecast) -> float:
-    """The sum of all shares of the time."""
-    shares = (found.draft_share, found.verify_share, found.rest_share)
-    return sum(math.nan if share is None else share for share in shares)
-
-
 def test_by_hand() -> None:
     """Nine tokens after the prompt's own, in the server's rounds (2, 1), (2, 2), (2, 2), (0, 0)."""
     found = _one([trace_of("1101111111")], _curve((1.0, 1.2, 1.5), draft=0.1, overhead=0.05), 2)
@@ -306,7 +300,7 @@ def test_faster_drafters_and_batches_never_hurt(match: str, n_max: int, faster: 
 @given(match=bits, n_max=st.integers(1, 8), draft=st.floats(0.01, 0.5), dear=st.floats(0.0, 0.5))
 def test_break_even_says_whether_it_pays(match: str, n_max: int, draft: float, dear: float) -> None:
     found = _one([trace_of(match)], _curve(tuple(1 + dear * n for n in range(n_max + 1)), draft), n_max)
-    assert _shares(found) == pytest.approx(1)
+    assert found.draft_share + found.verify_share + found.rest_share == pytest.approx(1)
     if found.accept_rate is not None and abs(found.speedup.value - 1) > 1e-9:
         assert (found.speedup.value > 1) == (found.accept_rate > found.break_even_accept_rate)
 
