@@ -35,7 +35,8 @@ def test_from_a_name_with_a_head_to_a_server_that_answers(
         "me/Model-3-8B-GGUF", {name: (DEMO / file).read_bytes() for name, file in FILES.items()}, info=base
     )
     drafter = (DEMO / "drafter.gguf").read_bytes()
-    for repo, body in (("a/Model-3-1B-GGUF", drafter), ("c/Model-3-1B-b-GGUF", _other_vocabulary(drafter))):
+    other = drafter.replace(b"<0xC5>", b"<0xc5>")
+    for repo, body in (("a/Model-3-1B-GGUF", drafter), ("c/Model-3-1B-b-GGUF", other)):
         loopback.add(repo, {"d-Q8_0.gguf": body})
         loopback.repos[repo].info = {"downloads": 90_000, "gguf": {"architecture": "llama"}}
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
@@ -80,7 +81,3 @@ def _interrupted_after_a_run(measure: Callable[..., Measurement]) -> Callable[..
         return measure(self, spec, log)
 
     return interrupted
-
-
-def _other_vocabulary(model: bytes) -> bytes:
-    return model.replace(b"<0xC5>", b"<0xc5>")

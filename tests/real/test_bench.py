@@ -46,10 +46,6 @@ def _bench(root: Path, engine: str) -> ResultSet:
     )
 
 
-def _prompts(bench: ResultSet) -> list[Prompt]:
-    return list(dict.fromkeys(run.spec.prompt for run in bench.current))
-
-
 def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | None]]:
     return {
         (run.spec.prompt.id, run.spec.drafting.n_max): (run.sample.n_drafted, run.sample.n_accepted)
@@ -120,7 +116,8 @@ def test_no_log_lacks_its_end(llama: Install, tmp_path: Path) -> None:
 def test_acceptance_of_2024_and_of_today_agree(llama: Install, legacy: Install) -> None:
     today, then = _counts(_bench(llama.root, "binary")), _counts(_bench(legacy.root, "binary"))
     assert today.keys() == then.keys()
-    sure = _sure_counts(llama, _prompts(_bench(llama.root, "binary")))
+    prompts = dict.fromkeys(run.spec.prompt for run in _bench(llama.root, "binary").current)
+    sure = _sure_counts(llama, [*prompts])
     assert sure
     assert {key: today[key] for key in sure} == {key: then[key] for key in sure}
 

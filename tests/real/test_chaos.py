@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -70,15 +69,13 @@ def test_faults_of_real_programs_are_typed(llama: Install, tmp_path: Path) -> No
 def _start_kb(program: Path) -> int:
     """Return the address space, in steps, in which a program can just say its version."""
     kb = STEP_KB
-    while _run(["sh", "-c", f'ulimit -v {kb}; exec "$0" --version', str(program)]):
+    while subprocess.run(
+        ["sh", "-c", f'ulimit -v {kb}; exec "$0" --version', str(program)], capture_output=True
+    ).returncode:
         kb += STEP_KB
         if kb > 1 << 22:
             pytest.skip("this program does not start under any limit on its address space")
     return kb
-
-
-def _run(argv: Sequence[str]) -> int:
-    return subprocess.run(argv, capture_output=True).returncode
 
 
 def _wrap(real: Path, wrapper: Path, body: str) -> None:

@@ -49,12 +49,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _head(file: Path, kind: str, *words: str, target: Path = TARGET) -> Path:
     """Return a random head for a target, which is made unless it is there."""
-    return _make(file, "make_random_head", target, "--kind", kind, *words)
-
-
-def _make(file: Path, script: str, *words: str | Path) -> Path:
     if not file.exists():
-        shell.make(script, *words, "-o", file)
+        shell.make("make_random_head", target, "--kind", kind, *words, "-o", file)
     return file
 
 

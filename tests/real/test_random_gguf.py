@@ -20,37 +20,16 @@ from ggufspec.llama.install.installs import Install
 from tests.support import models, shell
 
 PRESETS = ("llama-3-70b", "llama-3-8b", "llama-1b", "llama-2-7b", "llama-2-13b", "tinyllama-1.1b")
+SIZES = ("layers", "embd", "ff", "heads", "kv_heads", "tied", "experts", "experts_used")
 OTHERS = {
-    "rows of no whole block": {"layers": 9, "embd": 96, "ff": 160, "heads": 3, "kv_heads": 3},
-    "rows of no whole small block": {"layers": 17, "embd": 80, "ff": 250, "heads": 5, "kv_heads": 1},
-    "80 layers, no shared heads": {"layers": 80, "embd": 256, "ff": 512, "heads": 4, "kv_heads": 4},
-    "80 layers, shared heads": {
-        "layers": 80,
-        "embd": 256,
-        "ff": 512,
-        "heads": 4,
-        "kv_heads": 2,
-        "tied": True,
-    },
-    "eight experts": {
-        "layers": 17,
-        "embd": 256,
-        "ff": 512,
-        "heads": 8,
-        "kv_heads": 4,
-        "experts": 8,
-        "experts_used": 2,
-    },
-    "many experts": {
-        "layers": 9,
-        "embd": 256,
-        "ff": 256,
-        "heads": 8,
-        "kv_heads": 4,
-        "experts": 16,
-        "experts_used": 2,
-    },
+    "rows of no whole block": (9, 96, 160, 3, 3),
+    "rows of no whole small block": (17, 80, 250, 5, 1),
+    "80 layers, no shared heads": (80, 256, 512, 4, 4),
+    "80 layers, shared heads": (80, 256, 512, 4, 2, True),
+    "eight experts": (17, 256, 512, 8, 4, False, 8, 2),
+    "many experts": (9, 256, 256, 8, 4, False, 16, 2),
 }
+"""The first of these sizes of each model."""
 QUANTS: tuple[str, ...] = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 QUANTS += ("Q2_K", "Q2_K_S", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K")
 QUANTS += ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M")
@@ -67,9 +46,10 @@ def test_types_are_those_that_llama_quantize_chooses(llama: Install, tmp_path: P
         pytest.skip("this build has no llama-quantize")
     shapes, types = (importlib.import_module(f"random_gguf.{which}") for which in ("shapes", "types"))
     small = {"vocab": 300, "context": 256}  # neither matters
-    shape = (
-        replace(shapes.PRESETS[name], **small) if name in PRESETS else shapes.Shape(**OTHERS[name], **small)
-    )
+    if name in PRESETS:
+        shape = replace(shapes.PRESETS[name], **small)
+    else:
+        shape = shapes.Shape(**dict(zip(SIZES, OTHERS[name], strict=False)), **small)
     hole = models.write_model(  # zeros that take no space on disk
         tmp_path / "hole.gguf",
         *models.llama(
@@ -86,8 +66,11 @@ def test_types_are_those_that_llama_quantize_chooses(llama: Install, tmp_path: P
     assert sorted(types.BASE) == sorted(QUANTS)
     for quant in QUANTS:
         weighted = ["--imatrix", str(_imatrix(tmp_path))] if quant == "IQ3_XXS" else []
-        said = _run(program, *weighted, "--dry-run", hole, quant, "1")
-        chosen = {found: (new or old).upper() for found, old, new in _QUANTIZED.findall(said)}
+        words: list[str | Path] = [program, *weighted, "--dry-run", hole, quant, "1"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-800:]
+        said = _QUANTIZED.findall(done.stdout + done.stderr)
+        chosen = {found: (new or old).upper() for found, old, new in said}
         assert len(chosen) == (10 if shape.experts else 9) * shape.layers + 3 - shape.tied
         ours = {tensor.name: types.tensor_type(tensor, shape, quant) for tensor in shapes.tensors(shape)}
         assert ours == chosen, quant
@@ -165,9 +148,3 @@ def _imatrix(folder: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return folder / "imatrix.gguf"
-
-
-def _run(*argv: str | Path) -> str:
-    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-800:]
-    return done.stdout + done.stderr

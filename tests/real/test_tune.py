@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -154,7 +153,8 @@ def _check_servers(facts: dict[str, Any], folder: Path) -> None:
     """The choice is served by the printed line, by ``serve``, by a router and by the environment."""
     line, port = facts["commands"]["llama-server"], rpc_workers.free_port()
     words = shlex.split(line)
-    line = line.replace(f"--port {_port(words)}", f"--port {port}")  # other tests may start a server, too
+    own = words[words.index("--port") + 1]
+    line = line.replace(f"--port {own}", f"--port {port}")  # other tests may start a server, too
     with served.ready(served.start(["/bin/sh", "-c", f"exec {line}"]), port):
         answer = served.ask(port, _prompt(512 - 16 - facts["overall"]["draft"] - 2))
         assert answer["timings"]["predicted_n"] == 16
@@ -183,10 +183,6 @@ def _check_servers(facts: dict[str, Any], folder: Path) -> None:
         urlopen(f"http://127.0.0.1:{port}/props", timeout=30) as props,
     ):
         assert json.load(props)["default_generation_settings"]["n_ctx"] == 512
-
-
-def _port(words: Sequence[str]) -> int:
-    return int(words[words.index("--port") + 1])
 
 
 def _prompt(tokens: int) -> dict[str, Any]:
