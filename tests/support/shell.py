@@ -81,7 +81,7 @@ def here(*words: str) -> subprocess.CompletedProcess[str]:
 def done(*words: str) -> subprocess.CompletedProcess[str]:
     """Run it like ``here``; it must end without an error."""
     ended = here(*words)
-    assert ended.returncode == 0, (words, ended.stderr)
+    assert ended.returncode == 0, (words, ended.returncode, ended.stderr)
     return ended
 
 
