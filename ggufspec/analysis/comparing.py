@@ -121,19 +121,19 @@ def compare(
         (bench,) = first
         together = arms.group(bench)
         sides = [
-            _Side(name, (side,), [tuple(arm for arm in together if arm.spec.build == name)], [0])
+            _ComparedSide(name, (side,), [tuple(arm for arm in together if arm.spec.build == name)], [0])
             for name, side in zip(bench.meta.builds, split_builds(bench), strict=True)
         ]
         design = Design.INTERLEAVED
     else:
-        sides = [_Side.of(first), _Side.of(second)]
+        sides = [_ComparedSide.of(first), _ComparedSide.of(second)]
         independent = min(len(set(side.sessions)) for side in sides)
         design = Design.SESSIONS if independent >= LEAST_SESSIONS else Design.SINGLE
     warnings = {bench.meta.id: review.warnings(bench) for bench in (*first, *second)}
     return replace(_compare(sides[0], sides[1], design, threshold), warnings=warnings)
 
 
-class _Side(NamedTuple):
+class _ComparedSide(NamedTuple):
     """What is compared with the other side: benches, the arms of each, and the number of its session."""
 
     name: str
@@ -142,7 +142,7 @@ class _Side(NamedTuple):
     sessions: Sequence[int]
 
     @classmethod
-    def of(cls, benches: Sequence[ResultSet]) -> _Side:
+    def of(cls, benches: Sequence[ResultSet]) -> _ComparedSide:
         name = ", ".join(bench.meta.id for bench in benches)
         return cls(name, benches, [arms.group(bench) for bench in benches], _number_sessions(benches))
 
@@ -183,7 +183,9 @@ def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
     return first, other
 
 
-def _compare(old: _Side, new: _Side, design: Design, threshold: float | None) -> BenchComparison:
+def _compare(
+    old: _ComparedSide, new: _ComparedSide, design: Design, threshold: float | None
+) -> BenchComparison:
     """Compare the arms of both sides."""
     before, after = old.benches[0], new.benches[0]
     for bench in (*old.benches, *new.benches):
@@ -228,7 +230,7 @@ def _compare(old: _Side, new: _Side, design: Design, threshold: float | None) ->
     )
 
 
-def _no_verdict(old: _Side, new: _Side, design: Design) -> str | None:
+def _no_verdict(old: _ComparedSide, new: _ComparedSide, design: Design) -> str | None:
     used = [dict.fromkeys(bench.meta.engine for bench in side.benches) for side in (old, new)]
     if len(used[0] | used[1]) > 1:
         before, after = map(", ".join, used)
