@@ -314,9 +314,5 @@ def _model(table: _ModelTable, folder: Path) -> ModelFile:
     if not is_inside(table.file):
         raise ValueError(f"file is the name of a file in {table.repo}, not {table.file!r}")
     return ModelFile(
-        filename=table.file,
-        repo=table.repo,
-        revision=table.revision,
-        quant=table.quant,
-        sha256=table.sha256,
+        filename=table.file, repo=table.repo, revision=table.revision, quant=table.quant, sha256=table.sha256
     )

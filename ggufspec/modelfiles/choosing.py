@@ -39,7 +39,10 @@ def choose_pair(
         raise ValueError("name a pair or a target, not both")
     if target is not None:
         located = _locate(target, access)
-        return Pair(name="as given", target=located, draft=_choose_drafter(draft, located, access))
+        drafter = None
+        if draft is not None:
+            drafter = find_head(located, access) if draft == AUTO else _locate(draft, access)
+        return Pair(name="as given", target=located, draft=drafter)
     if draft is not None:
         raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
@@ -123,12 +126,6 @@ def read_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | N
     """Read the headers of a pair, from the disk or from the Hub by HTTP range."""
     draft = None if pair.draft is None else hub.read_card(pair.draft, access, pair=pair)
     return hub.read_card(pair.target, access, pair=pair), draft
-
-
-def _choose_drafter(name: ModelName | None, target: ModelFile, access: hub.Access) -> ModelFile | None:
-    if name is None:
-        return None
-    return find_head(target, access) if name == AUTO else _locate(name, access)
 
 
 def _locate(name: ModelName, access: hub.Access) -> ModelFile:

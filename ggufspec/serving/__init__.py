@@ -15,11 +15,4 @@ from ggufspec.serving.client import (
 )
 from ggufspec.serving.engine import TrafficEngine, reread_run
 from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
-from ggufspec.serving.running import (
-    RUNNING,
-    CounterPair,
-    RankServed,
-    RunningEngine,
-    make_body,
-    with_counters,
-)
+from ggufspec.serving.running import RUNNING, CounterPair, RankServed, RunningEngine, make_body, with_counters

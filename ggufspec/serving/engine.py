@@ -72,9 +72,7 @@ class TrafficEngine(ServerEngine):
 def make_request(spec: RunSpec, loaded: LoadedServer, prompt: Prompt) -> dict[str, Any]:
     """Return the body of one user's request: that of a run, without what costs time at each token."""
     body = response.body(
-        replace(spec, prompt=prompt),
-        per_request=loaded.capabilities.per_request,
-        caches=prompt.history > 0,
+        replace(spec, prompt=prompt), per_request=loaded.capabilities.per_request, caches=prompt.history > 0
     )
     return {name: value for name, value in body.items() if name not in _FOR_ROUNDS}
 

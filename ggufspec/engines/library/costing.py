@@ -86,12 +86,7 @@ def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) ->
 
 
 def _time_round(
-    target: Model,
-    drafter: Drafter,
-    position: int,
-    tokens: Sequence[int],
-    depth: int,
-    size: int,
+    target: Model, drafter: Drafter, position: int, tokens: Sequence[int], depth: int, size: int
 ) -> tuple[Timing, ...]:
     """Time a round whose target batch has ``size`` tokens, then roll it back."""
     target_s, drafter_s = target.busy_s, drafter.busy_s

@@ -104,11 +104,6 @@ class Exact:
 Chooser = Greedy | Exact
 
 
-def make_chooser(sampling: Sampling, n_vocab: int) -> Chooser:
-    """Return the chooser for a run; ``n_vocab`` is the size of the target's vocabulary."""
-    return Greedy() if sampling.greedy else Exact(sampling, n_vocab)
-
-
 def propose(
     drafter: Model, chooser: Chooser, last: int, at: int, size: int, drafting: Drafting
 ) -> ProposedDraft:
@@ -190,7 +185,9 @@ def write(
     for model in (target, *drafters):
         model.use_threads(run.threads)
         model.clear()
-    chooser = make_chooser(run.sampling, target.vocabulary.n_tokens)
+    chooser: Chooser = Greedy()
+    if not run.sampling.greedy:
+        chooser = Exact(run.sampling, target.vocabulary.n_tokens)
     if drafting is None:
         return _write_alone(target, chooser, prompt, run.n_predict, started)
     (drafter,) = drafters

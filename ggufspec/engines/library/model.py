@@ -324,10 +324,6 @@ class Model(LoadedContext):
         self.clear()
         self.wait()
 
-    def free_context(self) -> None:
-        """Give the context's memory back; nothing can be evaluated any more."""
-        self.lib.llama_free(self.context)
-
 
 def read_in_batches(
     model: Model, text: Sequence[int], first: int, *, size: int = OUTPUTS

@@ -119,10 +119,7 @@ def _examine(file: Path) -> tuple[str | None, tuple[str, ...]]:
         return problem, tuple(heads)
     with temporary.folder() as scratch:
         completed, out, _ = proc.capture(
-            [*PROGRAM, str(file.parent)],
-            env=worker_environment(scratch),
-            cwd=scratch,
-            timeout_s=_TIMEOUT_S,
+            [*PROGRAM, str(file.parent)], env=worker_environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
         )
     marked = [line for line in out.splitlines() if line.startswith(MARK)]  # a library prints, too
     answer, *heads = [line.removeprefix(MARK) for line in marked] or [""]

@@ -176,7 +176,7 @@ def trace_experts(target: Model, run: messages.ExpertRun) -> messages.ExpertChoi
             pass
         model.wait()
     finally:
-        model.free_context()
+        lib.llama_free(model.context)
     return messages.ExpertChoices(layers={layer: tuple(rows) for layer, rows in sorted(chosen.items())})
 
 

@@ -97,17 +97,13 @@ def send(server: Streams, request: Mapping[str, Any], out: TextIO, *, timeout_s:
         Failure: the server died, refused the request, or took longer than ``timeout_s`` in total.
     """
     for at_s, line in server.stream_lines(request, timeout_s=timeout_s):
-        _write(out, at_s, line)
+        event = event_text(line)
+        if event is not None and event.startswith("{"):
+            out.write(f'{{"at_s": {at_s:.6f}, "chunk": {event}}}\n')
+        elif line:
+            note(out, at_s=at_s, line=line)
         if timeout_s is not None and at_s > timeout_s:
             raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
-
-
-def _write(out: TextIO, at_s: float, line: str) -> None:
-    event = event_text(line)
-    if event is not None and event.startswith("{"):
-        out.write(f'{{"at_s": {at_s:.6f}, "chunk": {event}}}\n')
-    elif line:
-        note(out, at_s=at_s, line=line)
 
 
 def note(out: TextIO, **fields: object) -> None:

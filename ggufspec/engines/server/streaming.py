@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 from ggufspec.domain import Program, RequestOutcome, RunSpec, Sample, Status
 from ggufspec.engines.server.engine import LoadedServer, ServerEngine, distract_drafter, erase_slot
 from ggufspec.engines.server.response import body
-from ggufspec.llama.server import (
-    AnswerEvent,
-    AnswerText,
-    RequestError,
-    Server,
-    Timings,
-    decode,
-    event_text,
-)
+from ggufspec.llama.server import AnswerEvent, AnswerText, RequestError, Server, Timings, decode, event_text
 
 
 class AnswerEnd(StrEnum):
@@ -171,9 +163,7 @@ class StreamingEngine(ServerEngine):
             sample=Sample(status=Status.SUMMARY_LOST, program=Program.SERVER),
             _server=loaded.server,
             _request=body(
-                spec,
-                per_request=capabilities.per_request,
-                caches=capabilities.caches_to_draft or not cold,
+                spec, per_request=capabilities.per_request, caches=capabilities.caches_to_draft or not cold
             ),
             _marker=DraftMarker(counts_ahead=capabilities.per_request),
             _timeout_s=self.timeout_s,

@@ -61,7 +61,11 @@ def compile_tree(
         produced = work / "build" / "bin"
         compiled = yield from _by_cmake(tree.root, settings, produced, jobs, log, environment)
     final = work / "final" / "bin"
-    _collect(produced, compiled.programs, final)
+    shutil.rmtree(final, ignore_errors=True)
+    final.mkdir(parents=True)  # the folder that is tested differs from where programs were linked
+    for path in produced.iterdir():
+        if path.name in compiled.programs or _LIBRARY.match(path.name):
+            shutil.copy2(path, final / path.name, follow_symlinks=False)
     if settings.cuda is not None and settings.cuda.wheels is not None:
         copy_libraries(settings.cuda.wheels, final)
     return compiled
@@ -130,15 +134,6 @@ def _run(
             f"llama.cpp did not {step} ({ending}); the log is {log}\n{last}",
             diagnose("\n".join(completed.tail[-_TELLING_LINES:])),
         )
-
-
-def _collect(produced: Path, programs: Sequence[str], into: Path) -> None:
-    """Copy programs and libraries to the folder that is tested; it differs from where they were linked."""
-    shutil.rmtree(into, ignore_errors=True)
-    into.mkdir(parents=True)
-    for path in produced.iterdir():
-        if path.name in programs or _LIBRARY.match(path.name):
-            shutil.copy2(path, into / path.name, follow_symlinks=False)
 
 
 _HINTS: Mapping[str, str] = {

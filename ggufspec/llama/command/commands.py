@@ -115,7 +115,8 @@ def _add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> Non
     arguments.add_flag("layers", format_layers(offload.target, arguments.options, install, remote=remote))
     _add_devices(arguments, offload)
     for meaning, kv_type in name_caches(offload.target.caches):
-        types = _cache_types(arguments.options, SPELLINGS[meaning][0])
+        allowed = _ALLOWED.search(arguments.options.help.get(SPELLINGS[meaning][0], ""))
+        types = re.split(r",\s*", allowed[1]) if allowed else []  # where the help lists them
         if types and kv_type not in types:
             raise GgufspecError(
                 f"{arguments.name} has no cache of type {kv_type}", f"it has {', '.join(types)}"
@@ -163,20 +164,6 @@ def _add_logging(arguments: Arguments) -> None:
         arguments.add("--verbosity", "4")
 
 
-def _add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
-    """Set flash attention and fitting to memory, whose defaults differ between eras.
-
-    Raises:
-        GgufspecError: flash attention was requested, or a quantised cache, which needs it, and the program
-            has none.
-    """
-    add_flash_attention(arguments, spec)
-    if can_adjust(arguments.options) and spec.offload.fit is None:
-        is_open = None in {spec.own_offload.target.wants_gpu, spec.offload.drafter.wants_gpu}
-        fit = is_open and (install.gpu is not False or bool(spec.own_offload.rpc))
-        arguments.add("--fit", "on" if fit else "off")
-
-
 def can_adjust(options: ListedFlags) -> bool:
     """Whether a program lowers the layers of a GPU by itself until they fit: a switch in ik_llama.cpp."""
     return options.value_hint("--fit") is not None
@@ -185,12 +172,6 @@ def can_adjust(options: ListedFlags) -> bool:
 def needs_file(text: str) -> bool:
     """Whether a text cannot be a command-line argument, because it is too long or contains a NUL."""
     return "\0" in text or len(text.encode()) > _MAX_ARGUMENT_BYTES
-
-
-def _cache_types(options: ListedFlags, flag: str) -> list[str]:
-    """Return the cache types that the help lists; empty if it does not list them."""
-    allowed = _ALLOWED.search(options.help.get(flag, ""))
-    return re.split(r",\s*", allowed[1]) if allowed else []
 
 
 def server_argv(
@@ -285,11 +266,18 @@ def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> t
 def _add_measured(
     arguments: Arguments, spec: RunSpec, install: Install, program: Program, *, n_slots: int = 1
 ) -> None:
-    """Add what decides on the speed besides the model; slots share a server's context evenly."""
+    """Add what decides on the speed besides the model; slots share a server's context evenly.
+
+    Flash attention and fitting to memory are always set, because their defaults differ between eras.
+    """
     _add_context(arguments, replace(spec, context=spec.context * n_slots))
     _add_placement(arguments, spec, install)
     add_drafting(arguments, spec, install, program=program)
-    _add_fitting(arguments, spec, install)
+    add_flash_attention(arguments, spec)
+    if can_adjust(arguments.options) and spec.offload.fit is None:
+        is_open = None in {spec.own_offload.target.wants_gpu, spec.offload.drafter.wants_gpu}
+        fit = is_open and (install.gpu is not False or bool(spec.own_offload.rpc))
+        arguments.add("--fit", "on" if fit else "off")
     add_runtime(arguments, spec, serves=program is Program.SERVER)
 
 

@@ -119,7 +119,9 @@ def clean(raw: bytes) -> CleanLog:
     Args:
         raw: the bytes of a file, or a text in UTF-8. A notebook's JSON becomes the text of its cells.
     """
-    raw = _decode(raw)
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell redirects in it
+        raw = raw.decode("utf-16", errors="replace").encode()
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     if len(raw) > _PASTED and _is_plain(raw[:_SAMPLE]) and _is_plain(raw[-_SAMPLE:]):
         return CleanLog(raw, range(1, raw.count(b"\n") + 2))
     lines: list[str] = []
@@ -130,13 +132,6 @@ def clean(raw: bytes) -> CleanLog:
             numbers.append(number)
     lines, numbers = _join_wrapped(lines, numbers)
     return CleanLog("\n".join(lines).encode(errors="replace"), numbers)
-
-
-def _decode(raw: bytes) -> bytes:
-    """Return UTF-8; PowerShell redirects in UTF-16, with a byte order mark."""
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return raw.decode("utf-16", errors="replace").encode()
-    return raw.removeprefix(codecs.BOM_UTF8)
 
 
 def _is_plain(sample: bytes) -> bool:

@@ -149,8 +149,11 @@ class AnswerEvent(msgspec.Struct, frozen=True):
     @property
     def failure(self) -> Failure | None:
         """The error that the server reports within its answer, if any."""
-        bare = self.object in {None, "error"} and self.code is not None and self.message is not None
-        return refused(self.code, self.message) if self.error is None and bare else _reported(self.error)
+        if self.error is not None:  # an object, or only its message
+            known = self.error if isinstance(self.error, dict) else {"message": self.error}
+            return refused(known.get("code"), known.get("message"))
+        is_bare = self.object in {None, "error"} and self.code is not None and self.message is not None
+        return refused(self.code, self.message) if is_bare else None
 
 
 class AnswerText:
@@ -324,11 +327,3 @@ def error_message(body: str) -> str:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return body
-
-
-def _reported(error: Any) -> Failure | None:
-    """Return the failure for the field ``error`` of an event: an object, or only its message."""
-    if error is None:
-        return None
-    known = error if isinstance(error, dict) else {"message": error}
-    return refused(known.get("code"), known.get("message"))

@@ -177,11 +177,7 @@ def environment(login: Login | None = None, environ: Mapping[str, str] | None = 
         if name not in _OTHER_REPOSITORY.split()
         and (name.startswith("GIT_") or name.lower() in PROXIES or not is_secret(name, value))
     }
-    changed = {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_ALLOW_PROTOCOL": ":".join(SCHEMES),
-    }
+    changed = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ":".join(SCHEMES)}
     if login is not None:
         changed |= {_USER: login.user, _PASSWORD: login.password}
     return kept | changed

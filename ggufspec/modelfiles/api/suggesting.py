@@ -143,8 +143,5 @@ def rank_drafters(drafters: list[SuggestedDrafter], target: ModelFile) -> tuple[
             "name a drafter: ggufspec fetch --target … --draft-model …",
         )
     return tuple(
-        sorted(
-            drafters,
-            key=lambda drafter: (drafter.is_refused, not drafter.method.is_head, -drafter.score),
-        )
+        sorted(drafters, key=lambda drafter: (drafter.is_refused, not drafter.method.is_head, -drafter.score))
     )

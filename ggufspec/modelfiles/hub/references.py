@@ -105,10 +105,7 @@ def of_model(model: ModelFile, text: str | None = None) -> Reference:
     if model.repo is None:
         return Reference(text=text or str(model.path or model.filename), path=model.path)
     return Reference(
-        text=text or model.reference,
-        repo=model.repo,
-        filename=model.filename,
-        revision=model.revision,
+        text=text or model.reference, repo=model.repo, filename=model.filename, revision=model.revision
     )
 
 

@@ -18,12 +18,7 @@ from ggufspec.errors import CorruptDownloadError, ModelFileError, NotCachedError
 from ggufspec.hosts import BrokenAnswerError
 from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_complete, split_names
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.answers import (
-    LEAST_BYTES_PER_S,
-    at_least_rate,
-    open_answer,
-    read_content_range,
-)
+from ggufspec.modelfiles.hub.answers import LEAST_BYTES_PER_S, at_least_rate, open_answer, read_content_range
 from ggufspec.modelfiles.hub.cache import refuse_damage
 from ggufspec.modelfiles.hub.client import Access, Subject, call, file_size
 

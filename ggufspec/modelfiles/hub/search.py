@@ -98,9 +98,7 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
     for found in get("models", list[_Found], Subject(repo=base), access, query):
         header = found.gguf or _HubGguf()
         candidate = DrafterCandidate(
-            repo=found.id,
-            downloads=found.downloads,
-            n_parameters=header.total or parameters_in(found.id),
+            repo=found.id, downloads=found.downloads, n_parameters=header.total or parameters_in(found.id)
         )
         if header.architecture in _HEADS and parameters_in(candidate.repo) in {None, size}:
             of_heads.append(candidate)
@@ -137,11 +135,7 @@ def _small_enough(target: ModelFile, files: Iterable[tuple[str | None, str, Path
         DrafterCandidate(
             repo=repo or str(path),
             file=ModelFile(
-                filename=name,
-                repo=repo,
-                quant=quant_of(name),
-                size_bytes=path.stat().st_size,
-                path=path,
+                filename=name, repo=repo, quant=quant_of(name), size_bytes=path.stat().st_size, path=path
             ),
         )
         for repo, name, path in files

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -127,7 +127,6 @@ def find_heads_in_folder(target: Path) -> tuple[ModelFile, ...]:
         for path in sorted({target, *target.parent.glob("*.gguf")})
         if path.is_file()
     ]
-    model = choose_files(files, repo=str(target.parent), filename=target.name)
     return tuple(
         ModelFile(
             filename=head.filename,
@@ -135,8 +134,7 @@ def find_heads_in_folder(target: Path) -> tuple[ModelFile, ...]:
             quant=head.quant,
             size_bytes=head.size_bytes,
         )
-        for head in sidecars(files, model)
-        if head.filename != target.name
+        for head in _beside(files, str(target.parent), target.name)
     )
 
 
@@ -215,12 +213,14 @@ def _look_up(
 
 
 def _heads(repository: Listing, target: ModelFile) -> tuple[ModelFile, ...]:
-    model = choose_files(repository.files, repo=repository.repo, filename=target.filename)
-    return tuple(
-        head.at(repository.repo, repository.commit)
-        for head in sidecars(repository.files, model)
-        if head.filename != target.filename
-    )
+    heads = _beside(repository.files, repository.repo, target.filename)
+    return tuple(head.at(repository.repo, repository.commit) for head in heads)
+
+
+def _beside(files: Sequence[RepoFile], repo: str, filename: str) -> Iterator[RemoteModel]:
+    """Yield the heads beside a model."""
+    model = choose_files(files, repo=repo, filename=filename)
+    return (head for head in sidecars(files, model) if head.filename != filename)
 
 
 def _local(reference: Reference) -> ModelFile:

@@ -451,10 +451,7 @@ def read_in_order(read: Read, start: int, end: int, wait: Callable[[], None]) ->
 
 
 def _read_pieces(
-    read: Read,
-    end: int,
-    todo: SimpleQueue[tuple[int, Future[bytes]] | None],
-    given_up: threading.Event,
+    read: Read, end: int, todo: SimpleQueue[tuple[int, Future[bytes]] | None], given_up: threading.Event
 ) -> None:
     while (asked := todo.get()) is not None and not given_up.is_set():
         first, piece = asked

@@ -71,11 +71,6 @@ def mask_bytes(card: ModelCard, settings: MemorySettings) -> int:
     return sum(cells) * settings.n_tokens * (2 if settings.layout.flash_attention else _FLOAT)
 
 
-def input_bytes(card: ModelCard, settings: MemorySettings) -> int:
-    """What the host hands to a GPU that does everything else: embedded tokens and masks."""
-    return settings.n_tokens * card.n_embd * _FLOAT + mask_bytes(card, settings)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
     """The bytes that one model takes on one device."""
@@ -147,11 +142,7 @@ class Distribution:
 
 
 def distribute(
-    card: ModelCard,
-    run: ModelRun,
-    layout: Layout,
-    *,
-    tensor_split: Sequence[float] = (),
+    card: ModelCard, run: ModelRun, layout: Layout, *, tensor_split: Sequence[float] = ()
 ) -> Distribution:
     """Return which device holds each tensor and each cache, as llama_model::load_tensors decides it.
 
@@ -226,7 +217,8 @@ def place(
         weights[device] += tensor.size_bytes
         if device is None and not _INPUT.match(tensor.name):
             largest_on_host = max(largest_on_host, tensor.size_bytes)
-    tied = _tied_bytes(card)
+    sizes = {tensor.name: tensor.size_bytes for tensor in card.tensors}
+    tied = 0 if _OUTPUT in sizes else sizes.get(_EMBEDDING, 0)
     if distribution.output is not None:
         weights[distribution.output] += tied  # the embedding stays on the host, so that the GPU needs a copy
     else:
@@ -242,7 +234,8 @@ def place(
     if distribution.gpu_layers == 0:
         compute[None] = scratch
     elif distribution.gpu_layers == top and not distribution.experts_on_host:
-        compute[None] = input_bytes(card, settings)
+        # what the host hands to a GPU that does everything else: embedded tokens and masks
+        compute[None] = settings.n_tokens * card.n_embd * _FLOAT + mask_bytes(card, settings)
     else:  # long batches are evaluated on the first GPU even for layers on the host, a tensor at a time
         on_host = feed_forward_bytes if distribution.gpu_layers == top else attention_bytes
         compute[None] = on_host(card, settings)
@@ -262,8 +255,3 @@ def place(
 def _layer_of(name: str, layers: Sequence[object]) -> int:
     """Return the layer of a tensor of a block; blocks beyond the last layer go with it."""
     return min(int(name.split(".")[1]), len(layers) - 1)
-
-
-def _tied_bytes(card: ModelCard) -> int:
-    sizes = {tensor.name: tensor.size_bytes for tensor in card.tensors}
-    return 0 if _OUTPUT in sizes else sizes.get(_EMBEDDING, 0)
