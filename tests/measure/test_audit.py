@@ -26,7 +26,7 @@ from ggufspec.domain import (
     Traffic,
     TrafficSample,
 )
-from ggufspec.engines.server.ranking import candidates
+from ggufspec.engines.server.serving import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit

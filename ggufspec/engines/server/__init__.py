@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ggufspec.engines.server.engine import LoadedServer, ServerEngine, load_of
-from ggufspec.engines.server.ranking import Rank, TokenCandidate, candidates, question, ranker
 from ggufspec.engines.server.response import Parsed
-from ggufspec.engines.server.serving import serve_once
+from ggufspec.engines.server.serving import Rank, TokenCandidate, candidates, question, ranker, serve_once
 from ggufspec.engines.server.streaming import AnswerEnd, Span, Stream, StreamingEngine

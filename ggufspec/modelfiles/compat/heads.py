@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ggufspec.domain import Method
-from ggufspec.modelfiles.compat.vocabularies import differences
+from ggufspec.modelfiles.compat.vocabularies import describe_difference, differences
 from ggufspec.modelfiles.gguf import ModelCard
 
 _MASK = "tokenizer.ggml.mask_token_id"
@@ -203,10 +203,7 @@ def _vocabulary(target: ModelCard, card: ModelCard) -> Iterator[str]:
         return
     count, first = differences(target.vocabulary, card.vocabulary)
     if first:
-        yield (
-            f"{count} tokens differ, first token {first[0].id}: "
-            f"{first[0].target!r} in the target, {first[0].draft!r} in the head"
-        )
+        yield describe_difference(count, first[0], "head")
 
 
 def _layers_read(card: ModelCard) -> tuple[int, ...]:

@@ -17,7 +17,12 @@ from ggufspec.errors import DrafterRefusedError
 from ggufspec.llama.command import FIRST_BUILDS
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles.compat.heads import find_faults, read_head
-from ggufspec.modelfiles.compat.vocabularies import TokenDifference, differences, effective
+from ggufspec.modelfiles.compat.vocabularies import (
+    TokenDifference,
+    describe_difference,
+    differences,
+    effective,
+)
 from ggufspec.modelfiles.gguf import ModelCard
 
 _FAMILY = "use a smaller model of the target's family as drafter"
@@ -145,9 +150,7 @@ def check_pair(
     mismatches = [*_mismatches(target, draft, rule)]
     n_differences, first = differences(target.vocabulary, draft.vocabulary)
     if first:
-        differ = "1 token differs" if n_differences == 1 else f"{n_differences} tokens differ"
-        texts = f"{first[0].target!r} in the target, {first[0].draft!r} in the drafter"
-        mismatches.append((f"{differ}, first token {first[0].id}: {texts}", _FAMILY))
+        mismatches.append((describe_difference(n_differences, first[0], "drafter"), _FAMILY))
     outcome = rule.mismatch if mismatches else CompatOutcome.ACCEPTED
     fatal = [
         (f"the {role} has no vocabulary", "get a GGUF with a tokenizer")

@@ -102,6 +102,12 @@ def differences(target: Vocabulary, draft: Vocabulary) -> tuple[int, tuple[Token
     return len(ids), shown
 
 
+def describe_difference(count: int, first: TokenDifference, whose: str) -> str:
+    """Return in how many tokens two vocabularies differ, and the first of them; ``whose`` is the second."""
+    differ = "1 token differs" if count == 1 else f"{count} tokens differ"
+    return f"{differ}, first token {first.id}: {first.target!r} in the target, {first.draft!r} in the {whose}"
+
+
 def _id(vocabulary: Vocabulary, stated: int | None, default: int | None) -> int | None:
     """Return the stated or default id, unless it is outside the vocabulary."""
     if stated is not None and stated < vocabulary.n_tokens:
