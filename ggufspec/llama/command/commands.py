@@ -42,19 +42,12 @@ def argv(
         GgufspecError: the program lacks a flag that the measurement needs.
     """
     arguments = Arguments(install.executable(program), install)
-    arguments.add_flag("model", spec.model.path)
-    if prompt_file is None:
-        arguments.add_flag("prompt", spec.prompt.text)
-    else:
-        arguments.add_flag("file", prompt_file)
-    arguments.add_flag("n_predict", spec.n_predict)
-    arguments.add_flag("temperature", f"{spec.sampling.temperature:g}")
-    arguments.add_flag("top_k", spec.sampling.top_k)
-    arguments.add_flag("top_p", f"{spec.sampling.top_p:g}")
-    arguments.add_flag("min_p", f"{spec.sampling.min_p:g}")
-    arguments.add_flag("seed", spec.sampling.seed)
-    for name, value in ({} if spec.request is None else spec.request.fields).items():
-        arguments.require_flag(name, flag_value(value))
+    sampling, fields = spec.sampling, {} if spec.request is None else spec.request.fields
+    prompt = spec.prompt.text if prompt_file is None else None
+    arguments.add_flags(model=spec.model.path, prompt=prompt, file=prompt_file, n_predict=spec.n_predict)
+    arguments.add_flags(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
+    arguments.add_flags(min_p=sampling.min_p, seed=sampling.seed)
+    arguments.require_flags(**{name: flag_value(value) for name, value in fields.items()})
     arguments.add_switches("--no-escape", "--no-conversation", "--no-display-prompt", "--simple-io")
     _add_logging(arguments)
     _add_measured(arguments, spec, install, program)
@@ -88,16 +81,11 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
 
 def _add_context(arguments: Arguments, spec: RunSpec) -> None:
     """Add the sizes of context and batches, and the threads."""
-    arguments.add_flag("context", spec.context)
     batch = spec.runtime.batch
     if batch is None and spec.ubatch is not None:  # which is silently limited to the batch size
         batch = max(_BATCH, spec.ubatch)
-    if batch is not None:
-        arguments.add_flag("batch", batch)
-    if spec.ubatch is not None:
-        arguments.add_flag("ubatch", spec.ubatch)
-    arguments.add_flag("threads", spec.threads)
-    arguments.add_flag("threads_batch", spec.threads)
+    arguments.add_flags(context=spec.context, batch=batch, ubatch=spec.ubatch)
+    arguments.add_flags(threads=spec.threads, threads_batch=spec.threads)
 
 
 def _add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None:
@@ -111,8 +99,8 @@ def _add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> Non
     remote = bool(offload.rpc)
     if remote:  # before anything that may name a device: programs look names up at once
         check_rpc(install)
-        arguments.require_flag("rpc", ",".join(offload.rpc))
-    arguments.add_flag("layers", format_layers(offload.target, arguments.options, install, remote=remote))
+        arguments.require_flags(rpc=offload.rpc)
+    arguments.add_flags(layers=format_layers(offload.target, arguments.options, install, remote=remote))
     _add_devices(arguments, offload)
     for meaning, kv_type in name_caches(offload.target.caches):
         allowed = _ALLOWED.search(arguments.options.help.get(SPELLINGS[meaning][0], ""))
@@ -121,7 +109,7 @@ def _add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> Non
             raise GgufspecError(
                 f"{arguments.name} has no cache of type {kv_type}", f"it has {', '.join(types)}"
             )
-        arguments.add_flag(meaning, kv_type)
+        arguments.add_flags(**{meaning: kv_type})
 
 
 def check_rpc(install: Install) -> None:
@@ -137,23 +125,19 @@ def check_rpc(install: Install) -> None:
 def _add_devices(arguments: Arguments, offload: Offload) -> None:
     """Add the requested placement beside the layers; a program without --fit needs no "off"."""
     if offload.fit:
-        arguments.require_flag("fit", *(("on",) if can_adjust(arguments.options) else ()))
+        arguments.require_flags(fit="on" if can_adjust(arguments.options) else True)
     elif offload.fit is False and can_adjust(arguments.options):
         arguments.add("--fit", "off")
-    if offload.target.devices:
-        arguments.require_flag("devices", ",".join(offload.target.devices))
-    if offload.tensor_split:
-        arguments.require_flag("tensor_split", ",".join(f"{share:g}" for share in offload.tensor_split))
+    arguments.require_flags(devices=offload.target.devices, tensor_split=offload.tensor_split)
     if offload.split_mode is not None:
-        arguments.require_flag("split_mode", offload.split_mode.value)
+        arguments.require_flags(split_mode=offload.split_mode.value)
         if not arguments.options.mentions("--split-mode", offload.split_mode.value):
             raise GgufspecError(
                 f"this {arguments.name} cannot split by {offload.split_mode.value}: "
                 "its --help does not list that",
                 "leave --split-mode out, or use another one",
             )
-    if offload.main_gpu is not None:
-        arguments.require_flag("main_gpu", offload.main_gpu)
+    arguments.require_flags(main_gpu=offload.main_gpu)
     add_experts(arguments, offload.target.cpu_moe)
 
 
@@ -197,18 +181,14 @@ def server_argv(
             the measurement needs.
     """
     arguments = _begin_server(spec, install, slots=spec.n_slots)
-    arguments.add_flag("host", "127.0.0.1")
-    arguments.add_flag("port", port)
-    arguments.add_flag("key_file", key_file)
-    arguments.add_flag("slots", spec.n_slots)
+    arguments.add_flags(host="127.0.0.1", port=port, key_file=key_file, slots=spec.n_slots)
     if spec.n_slots > 1:
         arguments.add_switches(_SEPARATE_CACHES)
-    arguments.add_flag("cache_ram", 0)  # each prompt is evaluated completely
+    arguments.add_flags(cache_ram=0)  # each prompt is evaluated completely
     arguments.add_switches("--slots", "--metrics")
     if page := arguments.options.first("--no-ui", "--no-webui"):
         arguments.add(page)
-    if slots_dir is not None:
-        arguments.add_flag("slots_dir", slots_dir)
+    arguments.add_flags(slots_dir=slots_dir)
     _add_logging(arguments)
     _add_measured(arguments, spec, install, Program.SERVER, n_slots=spec.n_slots)
     return arguments.to_argv()
@@ -226,7 +206,7 @@ def _begin_server(spec: RunSpec, install: Install, *, slots: int) -> Arguments:
             "leave --users and --parallel out, or use a llama.cpp: `ggufspec build` makes one",
         )
     arguments = Arguments(executable, install)
-    arguments.add_flag("model", spec.model.path)
+    arguments.add_flags(model=spec.model.path)
     return arguments
 
 
@@ -257,8 +237,7 @@ def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> t
         GgufspecError: this server cannot draft, or lacks a flag.
     """
     arguments = _begin_server(spec, install, slots=slots)
-    arguments.add_flag("port", port)
-    arguments.add_flag("slots", slots)
+    arguments.add_flags(port=port, slots=slots)
     _add_measured(arguments, spec, install, Program.SERVER)
     return arguments.to_argv()
 
@@ -298,7 +277,7 @@ def run_command(spec: RunSpec, install: Install) -> tuple[str, ...] | None:
     except GgufspecError:
         return None
     arguments = Arguments(executable, install)
-    arguments.add_flag("model", spec.model.path)
+    arguments.add_flags(model=spec.model.path)
     _add_measured(arguments, spec, install, program)
-    arguments.add_flag("prompt", "…")
+    arguments.add_flags(prompt="…")
     return arguments.to_argv()

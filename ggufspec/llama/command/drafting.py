@@ -74,10 +74,10 @@ def _add_model(
     if program is not Program.TREE and any(types):  # the tree program always drafts with a model
         arguments.add("--spec-type", ",".join(filter(None, types)))  # required from b9464 on
     _add_drafter(arguments, spec, install)
-    arguments.add_flag("draft_max", drafting.n_max)
-    add = arguments.require_flag if drafting.n_min else arguments.add_flag
-    add("draft_min", drafting.n_min)
-    arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
+    arguments.add_flags(draft_max=drafting.n_max)
+    add = arguments.require_flags if drafting.n_min else arguments.add_flags
+    add(draft_min=drafting.n_min)
+    arguments.add_flags(draft_p_min=drafting.p_min)
     if drafting.synthetic is not None:
         arguments.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
 
@@ -92,26 +92,21 @@ def _add_drafter(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     if not spec.drafting.method.drafts_with_model:
         return
     if spec.pair.draft is not None:
-        arguments.add_flag("draft_model", spec.pair.draft.path)
         remote = spec.offload.lends_to_drafter
         count = format_layers(spec.offload.drafter, arguments.options, install, remote=remote)
-        arguments.add_flag("draft_layers", count)
-        devices = drafter_devices(spec.offload, install)
-        if devices:
-            arguments.require_flag("draft_devices", ",".join(devices))
+        arguments.add_flags(draft_model=spec.pair.draft.path, draft_layers=count)
+        arguments.require_flags(draft_devices=drafter_devices(spec.offload, install))
         add_experts(arguments, spec.offload.drafter.cpu_moe, whose="draft_")
-        arguments.add_flag("draft_threads", spec.threads)
-        arguments.add_flag("draft_threads_batch", spec.threads)
-        arguments.add_flag("draft_context", spec.context)
+        arguments.add_flags(draft_threads=spec.threads, draft_threads_batch=spec.threads)
+        arguments.add_flags(draft_context=spec.context)
     caches = spec.offload.drafter_caches
     for meaning, kv_type in name_caches(caches):
-        add = arguments.add_flag if caches == spec.offload.target.caches else arguments.require_flag
-        add(f"draft_{meaning}", kv_type)
+        add = arguments.add_flags if caches == spec.offload.target.caches else arguments.require_flags
+        add(**{f"draft_{meaning}": kv_type})
     sampling = spec.runtime.draft_backend_sampling
     if sampling is not None:
-        arguments.require_flag(f"draft_backend_sampling_{sampling}")
-    if spec.drafting.sampling is not None:
-        arguments.require_flag("draft_sampling", spec.drafting.sampling.value)
+        arguments.require_flags(**{f"draft_backend_sampling_{sampling}": True})
+    arguments.require_flags(draft_sampling=spec.drafting.sampling)
 
 
 def takes_stages(options: ListedFlags) -> bool:
@@ -150,9 +145,9 @@ def add_experts(arguments: Arguments, kept: Experts | None, *, whose: str = "") 
         GgufspecError: the program lacks the flag.
     """
     if kept == "all":
-        arguments.require_flag(f"{whose}cpu_moe")
-    elif kept is not None:
-        arguments.require_flag(f"{whose}n_cpu_moe", kept)
+        arguments.require_flags(**{f"{whose}cpu_moe": True})
+    else:
+        arguments.require_flags(**{f"{whose}n_cpu_moe": kept})
 
 
 def check_drafting(install: Install, program: Program, drafting: Drafting) -> None:

@@ -70,30 +70,36 @@ class Arguments:
         self._generic = plain is not None and plain.options.generic
         self._argv = [*executable.argv]
 
-    def add_flag(self, meaning: str, value: object) -> None:
-        """Add a flag and its value; an optional flag that the program lacks is left out.
+    def add_flags(self, **values: object) -> None:
+        """Add flags with their values, by what they mean; an optional one that the program lacks is left out.
+
+        So is one whose value is None.
 
         Raises:
-            GgufspecError: the measurement needs the flag.
+            GgufspecError: the measurement needs a flag.
         """
-        flag = self.spelling(meaning)
-        if flag is not None:
-            self.add(flag, str(value))
+        for meaning, value in values.items():
+            flag = None if value is None else self.spelling(meaning)
+            if flag is not None:
+                self.add(flag, _format(value))
 
-    def require_flag(self, meaning: str, *values: object) -> None:
-        """Add a flag that the user requested, with its value if it takes one.
+    def require_flags(self, **values: object) -> None:
+        """Add flags that the user requested, as far as they were; True is that of a flag without a value.
 
         Raises:
-            GgufspecError: the program does not list it.
+            GgufspecError: the program does not list one.
         """
-        flag = self.options.first(*SPELLINGS[meaning])
-        if flag is None:
-            name = SPELLINGS[meaning][-1]
-            raise GgufspecError(
-                f"this {self.name} has no {name}: its --help does not list it",
-                f"leave {name} out, or use a llama.cpp that has it: `ggufspec build` makes one",
-            )
-        self.add(flag, *map(str, values))
+        for meaning, value in values.items():
+            if value is None or value is False or value == ():
+                continue
+            flag = self.options.first(*SPELLINGS[meaning])
+            if flag is None:
+                name = SPELLINGS[meaning][-1]
+                raise GgufspecError(
+                    f"this {self.name} has no {name}: its --help does not list it",
+                    f"leave {name} out, or use a llama.cpp that has it: `ggufspec build` makes one",
+                )
+            self.add(flag, *(() if value is True else (_format(value),)))
 
     def spelling(self, meaning: str) -> str | None:
         """Return the program's spelling of a flag; None for an optional flag that it lacks.
@@ -131,6 +137,13 @@ class Arguments:
     def to_argv(self) -> tuple[str, ...]:
         """Return the command line."""
         return tuple(self._argv)
+
+
+def _format(value: object) -> str:
+    """Return a value as llama.cpp reads it: several with commas, numbers with their digits that count."""
+    if isinstance(value, tuple):
+        return ",".join(map(_format, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def format_layers(run: ModelRun, options: ListedFlags, install: Install, *, remote: bool = False) -> str:

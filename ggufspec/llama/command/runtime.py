@@ -86,35 +86,20 @@ def add_runtime(arguments: Arguments, spec: RunSpec, *, serves: bool = False) ->
         GgufspecError: the program lacks a flag.
     """
     runtime = spec.runtime
-    for meaning, value in {
-        "override_tensor": runtime.override_tensor,
-        "numa": runtime.numa,
-        "cpu_mask": runtime.cpu_mask,
-        "prio": runtime.prio,
-        "poll": runtime.poll,
-        "mmproj": runtime.mmproj,
-    }.items():
-        if value is not None:
-            arguments.require_flag(meaning, value)
+    arguments.require_flags(override_tensor=runtime.override_tensor, numa=runtime.numa)
+    arguments.require_flags(cpu_mask=runtime.cpu_mask, prio=runtime.prio, poll=runtime.poll)
+    arguments.require_flags(mmproj=runtime.mmproj)
     if serves and runtime.chat_template_file is not None:
         arguments.add_switches("--jinja")  # until the end of 2025, no server took every template without it
-        arguments.require_flag("chat_template_file", runtime.chat_template_file)
-    _add_loading(arguments, locked=bool(runtime.mlock), mapped=runtime.mmap is not False)
-    arguments.add(*runtime.args, *(runtime.draft_args if spec.drafting is not None else ()))
-
-
-def _add_loading(arguments: Arguments, *, locked: bool, mapped: bool) -> None:
-    if (locked, mapped) == (False, True):
-        return
+        arguments.require_flags(chat_template_file=runtime.chat_template_file)
+    locked, mapped = bool(runtime.mlock), runtime.mmap is not False
     mode = _LOAD_MODES.get((locked, mapped))
     replaced = "--mlock" not in arguments.options or "--no-mmap" not in arguments.options
     if mode and replaced and arguments.options.mentions("--load-mode", f"- {mode}:"):
-        arguments.require_flag("load_mode", mode)
-        return
-    if locked:
-        arguments.require_flag("mlock")
-    if not mapped:
-        arguments.require_flag("no_mmap")
+        arguments.require_flags(load_mode=mode)
+    else:
+        arguments.require_flags(mlock=locked, no_mmap=not mapped)
+    arguments.add(*runtime.args, *(runtime.draft_args if spec.drafting is not None else ()))
 
 
 def name_caches(caches: CacheTypes | None) -> tuple[tuple[str, str], ...]:
@@ -150,7 +135,7 @@ def add_flash_attention(arguments: Arguments, spec: RunSpec) -> None:
     if "--flash-attn" in arguments.options:
         arguments.add(*(() if requested == "off" else ("--flash-attn",)))
     elif requested == _ON:
-        arguments.require_flag("flash_attn")
+        arguments.require_flags(flash_attn=True)
     elif quantised:
         raise GgufspecError(
             f"{arguments.name} cannot quantise its cache: it has no flash attention",

@@ -103,13 +103,8 @@ def worker_argv(install: Install, settings: WorkerSettings) -> tuple[str, ...]:
     _, out, err = capture_program([str(install.worker), "--help"])
     worker = Executable(path=install.worker, options=parse_help(out + err, plain=False))
     arguments = Arguments(worker, install)
-    arguments.require_flag("host", settings.host)
-    arguments.require_flag("port", settings.port)
-    arguments.require_flag("threads", settings.threads)
-    if settings.devices:
-        arguments.require_flag("devices", ",".join(settings.devices))
-    if settings.cache:
-        arguments.require_flag("cache")
+    arguments.require_flags(host=settings.host, port=settings.port, threads=settings.threads)
+    arguments.require_flags(devices=settings.devices, cache=settings.cache)
     return arguments.to_argv()
 
 
