@@ -18,7 +18,6 @@ from ggufspec.domain import (
     Chain,
     Failure,
     HeadFile,
-    Layers,
     Method,
     ModelFile,
     Offload,
@@ -34,12 +33,11 @@ from ggufspec.engines.library.commandline import WORKER, format_command, format_
 from ggufspec.engines.library.selftest import check_library
 from ggufspec.engines.library.worker_process import HostedWorker, start
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command import drafter_devices
+from ggufspec.llama.command import count_layers, drafter_devices
 from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import workers
 
 R = TypeVar("R")
-_ALL_LAYERS = 999  # more than any model has
 _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 
 
@@ -319,7 +317,7 @@ class InprocessEngine(LoadingEngine[HostedWorker]):
         return messages.ModelLoad(
             path=str(model.path),
             context_tokens=spec.context,
-            gpu_layers=_layers(offload.target.layers, self.install, remote=bool(offload.rpc)),
+            gpu_layers=count_layers(offload.target, self.install, remote=bool(offload.rpc)),
             kv_type=None if offload.target.caches is None else offload.target.caches.type_k,
             ubatch_tokens=spec.ubatch,
             devices=offload.target.devices,
@@ -343,13 +341,6 @@ class _Exchange:
     drafter_load: Sample | None = None  # of the first drafter
     log: bytes = b""
     load_number: int | None = None
-
-
-def _layers(layers: Layers, install: Install, *, remote: bool) -> int | None:
-    """Return the number of GPU layers for the library; None means its default, which is all layers."""
-    if layers == "auto":
-        return 0 if install.gpu is False and not remote else None
-    return _ALL_LAYERS if layers == "all" else layers
 
 
 def _place(install: Install) -> Path:

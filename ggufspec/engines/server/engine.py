@@ -97,7 +97,7 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
         return Capabilities(slot_drafts=loaded_drafts)
 
     def drafted(n_max: int, *, caches: bool, n_predict: int = _TOKENS) -> Sample:
-        body = _question(next(prompts), n_predict, n_max=n_max, caches=caches)
+        body = greedy_request(next(prompts), n_predict, n_max=n_max, caches=caches)
         if caches:
             erase_slot(server)
         out = io.StringIO()
@@ -127,10 +127,14 @@ def slot_drafts(server: Server) -> bool | None:
     return read_slot_drafts(server.get("/slots"))
 
 
-def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches: bool) -> dict[str, Any]:
+def greedy_request(
+    prompt: str | Sequence[int], n_predict: int, *, caches: bool, n_max: int | None = None
+) -> dict[str, Any]:
+    """Return a request for a greedy answer of a given length, with drafts of up to ``n_max`` tokens."""
+    body: dict[str, Any] = {"prompt": prompt, "n_predict": n_predict, "cache_prompt": caches}
+    body |= {"ignore_eos": True, "temperature": 0.0, "top_k": 1, "stream": False}
     keys = {"speculative.n_max": n_max, "speculative.n_min": 0, "speculative.p_min": 0.0}
-    body = {"prompt": prompt, "n_predict": n_predict, "ignore_eos": True, "cache_prompt": caches}
-    return body | {"temperature": 0.0, "top_k": 1, "stream": False} | keys
+    return body if n_max is None else body | keys
 
 
 def distract_drafter(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> None:
@@ -139,7 +143,7 @@ def distract_drafter(server: Server, drafting: Drafting, *, timeout_s: float | N
     Raises:
         Failure: the server died or did not answer in time.
     """
-    question = _question(_DISTRACTION, 4, n_max=min(2, drafting.n_max), caches=True)
+    question = greedy_request(_DISTRACTION, 4, n_max=min(2, drafting.n_max), caches=True)
     server.post("/completion", question, timeout_s=timeout_s)
 
 
@@ -151,7 +155,7 @@ def fix_first_state(server: Server, *, timeout_s: float | None = None) -> None:
     Raises:
         Failure: the server died or did not answer in time.
     """
-    server.post("/completion", _question(BEFORE_MTP, 1, n_max=0, caches=False), timeout_s=timeout_s)
+    server.post("/completion", greedy_request(BEFORE_MTP, 1, n_max=0, caches=False), timeout_s=timeout_s)
 
 
 def read_history(server: Server, spec: RunSpec, timeout_s: float | None) -> int:
@@ -162,7 +166,7 @@ def read_history(server: Server, spec: RunSpec, timeout_s: float | None) -> int:
     Raises:
         Failure: the server died or did not answer in time.
     """
-    asked = _question(spec.prompt.text[: spec.prompt.history], 1, n_max=0, caches=True)
+    asked = greedy_request(spec.prompt.text[: spec.prompt.history], 1, n_max=0, caches=True)
     if spec.request is not None and spec.request.is_chat:
         roles = [message["role"] for message in spec.request.messages]
         before = len(roles) - 1 - roles[::-1].index("assistant")  # the last answer, which begins the turn

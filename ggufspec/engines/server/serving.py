@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from ggufspec.domain import Failure, Launch, RunSpec, ServedRequest, Serving, Status
-from ggufspec.engines.server.engine import slot_drafts
+from ggufspec.engines.server.engine import greedy_request, slot_drafts
 from ggufspec.engines.server.response import NO_DRAFTS
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
@@ -138,11 +138,8 @@ def _ask(
     Raises:
         Failure: it was refused, not answered in time, or its prompt was cut.
     """
-    request = {"prompt": prompt, "n_predict": _ANSWER, "temperature": 0.0, "top_k": 1, "stream": False}
-    answer = decode(
-        server.post("/completion", request | {"cache_prompt": False, "ignore_eos": True, **fields}),
-        AnswerEvent,
-    )
+    request = greedy_request(prompt, _ANSWER, caches=False) | dict(fields)
+    answer = decode(server.post("/completion", request), AnswerEvent)
     timings = answer.figures
     count, ms = timings.predicted_n or 0, timings.predicted_ms
     if answer.truncated or count < 1:

@@ -17,4 +17,5 @@ from ggufspec.llama.command.drafting import (
     type_name,
     unused_settings,
 )
+from ggufspec.llama.command.flags import count_layers
 from ggufspec.llama.command.runtime import check_arguments

@@ -146,14 +146,22 @@ def _format(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def count_layers(run: ModelRun, install: Install, *, remote: bool = False) -> int | None:
+    """Return how many layers go to GPUs, 0 for "auto" without one; None leaves it to llama.cpp.
+
+    Args:
+        run: the model.
+        install: what runs it.
+        remote: whether a worker has devices.
+    """
+    if run.layers == "auto":
+        return 0 if install.gpu is False and not remote else None
+    return _ALL_LAYERS if run.layers == "all" else run.layers
+
+
 def format_layers(run: ModelRun, options: ListedFlags, install: Install, *, remote: bool = False) -> str:
-    """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto", unless a worker has devices."""
-    match run.layers:
-        case "all":
-            return str(_ALL_LAYERS)
-        case "auto" if install.gpu is False and not remote:
-            return "0"
-        case "auto":
-            return "auto" if options.mentions("-ngl", "'auto'") else str(_ALL_LAYERS)
-        case number:
-            return str(number)
+    """Return the value of ``-ngl``; see ``count_layers``."""
+    count = count_layers(run, install, remote=remote)
+    if count is None and options.mentions("-ngl", "'auto'"):
+        return "auto"
+    return str(_ALL_LAYERS if count is None else count)
