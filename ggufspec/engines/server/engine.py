@@ -147,17 +147,6 @@ def distract_drafter(server: Server, drafting: Drafting, *, timeout_s: float | N
     server.post("/completion", question, timeout_s=timeout_s)
 
 
-def fix_first_state(server: Server, *, timeout_s: float | None = None) -> None:
-    """Let the slot read the same tokens before each run of a layer for MTP; see ``BEFORE_MTP``.
-
-    The target's choice of one token ends the request, so nothing is drafted.
-
-    Raises:
-        Failure: the server died or did not answer in time.
-    """
-    server.post("/completion", greedy_request(BEFORE_MTP, 1, n_max=0, caches=False), timeout_s=timeout_s)
-
-
 def read_history(server: Server, spec: RunSpec, timeout_s: float | None) -> int:
     """Let the slot read the conversation before a turn, and return how many of its tokens are certain.
 
@@ -406,7 +395,9 @@ class ServerEngine(LoadingEngine[LoadedServer]):
             distract_drafter(server, spec.drafting, timeout_s=self.timeout_s)
             server.read_log(until=_SUMMARY)  # not part of this run
         elif spec.drafting and spec.drafting.method is Method.DRAFT_MTP and self.load_key(spec) is not None:
-            fix_first_state(server, timeout_s=self.timeout_s)
+            # the target's choice of one token ends the request, so nothing is drafted
+            request = greedy_request(BEFORE_MTP, 1, n_max=0, caches=False)
+            server.post("/completion", request, timeout_s=self.timeout_s)
             server.read_log(until=self._last_words(spec))
         loaded.runs += 1
         if request_body["cache_prompt"] and not spec.prompt.history:

@@ -70,8 +70,10 @@ NO_VMM = "GGML_CUDA_NO_VMM"
 
 _NATIVE = ("GGML_NATIVE", "LLAMA_NATIVE")
 _EMBED_METAL = ("GGML_METAL_EMBED_LIBRARY", "LLAMA_METAL_EMBED_LIBRARY")
-_X86 = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2", "AVX_VNNI")
-_X86_512 = ("AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16")
+_X86 = (
+    *("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2", "AVX_VNNI"),
+    *("AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"),
+)
 _OPTION = re.compile(r"^\s*option\s*\(\s*(\w+)", re.MULTILINE)
 _TARGET = re.compile(r"^([\w.-]+):", re.MULTILINE)
 _FORM = re.compile(r"-D([A-Za-z_]\w*)=(.*)")
@@ -267,7 +269,7 @@ def _cpu(options: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     prefix = native.removesuffix("NATIVE")
     named = {
         prefix + feature: "ON" if feature in settings.cpu else "OFF"
-        for feature in (*_X86, *_X86_512)
+        for feature in _X86
         if prefix + feature in options
     }
     return {native: "OFF", **named}
@@ -283,7 +285,7 @@ def _check_features(options: frozenset[str], added: Iterable[str]) -> None:
     names = {definition.partition("=")[0] for definition in added}
     if native is None or native in names:
         return
-    features = {native.removesuffix("NATIVE") + feature for feature in (*_X86, *_X86_512)}
+    features = {native.removesuffix("NATIVE") + feature for feature in _X86}
     if ignored := sorted(names & features):
         raise SourceError(
             f"{', '.join(ignored)} has no effect where llama.cpp is compiled for this processor",

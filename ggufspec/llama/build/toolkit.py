@@ -95,18 +95,13 @@ def system() -> Toolkit | None:
     nvcc = toolchain.nvcc()
     if nvcc is None:
         return None
-    release = release_of(nvcc)
+    told = _NVCC.search(proc.capture([str(nvcc), "--version"])[1])
+    release = (int(told[1]), int(told[2])) if told else None
     homes = [home for home in (toolchain.cuda_home(), nvcc.resolve().parent.parent, _DEBIAN) if home]
     home = next((home for home in homes if _header(home, "cublas_v2.h")), None)
     if release is None or release < _FIRST_WITH_CPP17 or home is None:
         return None
     return Toolkit(nvcc=nvcc, release=release, home=toolchain.cuda_home())
-
-
-def release_of(nvcc: Path) -> Release | None:
-    """Return the CUDA version of a compiler; None if it does not report one."""
-    match = _NVCC.search(proc.capture([str(nvcc), "--version"])[1])
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def fits(release: Release, architectures: Iterable[str]) -> bool:

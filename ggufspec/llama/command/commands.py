@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
@@ -77,15 +76,6 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
         for meaning, is_requested in requested.items()
         if is_requested and executable.options.first(*SPELLINGS[meaning]) is None
     )
-
-
-def _add_context(arguments: Arguments, spec: RunSpec) -> None:
-    """Add the sizes of context and batches, and the threads."""
-    batch = spec.runtime.batch
-    if batch is None and spec.ubatch is not None:  # which is silently limited to the batch size
-        batch = max(_BATCH, spec.ubatch)
-    arguments.add_flags(context=spec.context, batch=batch, ubatch=spec.ubatch)
-    arguments.add_flags(threads=spec.threads, threads_batch=spec.threads)
 
 
 def _add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None:
@@ -249,7 +239,11 @@ def _add_measured(
 
     Flash attention and fitting to memory are always set, because their defaults differ between eras.
     """
-    _add_context(arguments, replace(spec, context=spec.context * n_slots))
+    batch = spec.runtime.batch
+    if batch is None and spec.ubatch is not None:  # which is silently limited to the batch size
+        batch = max(_BATCH, spec.ubatch)
+    arguments.add_flags(context=spec.context * n_slots, batch=batch, ubatch=spec.ubatch)
+    arguments.add_flags(threads=spec.threads, threads_batch=spec.threads)
     _add_placement(arguments, spec, install)
     add_drafting(arguments, spec, install, program=program)
     add_flash_attention(arguments, spec)

@@ -141,7 +141,10 @@ def _may_draft(drafter: ModelCard, target: ModelCard) -> bool:
 
 
 def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
-    for folder in (*folders, *_folders_of_settings()):
+    setting = settings.one("folders")
+    texts = filter(None, str(setting.value or "").split(os.pathsep))
+    named = (paths.expanded(text, setting.where or setting.key) for text in texts)
+    for folder in (*folders, *named):
         yield from _in_folder(folder, str(folder))
     for repo, name, path in hub.cached_files(hub.Access()):
         yield LocalFile("Hub", f"{repo}/{name}", path)
@@ -151,13 +154,6 @@ def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
         yield from _in_folder(folder, "LM Studio")
     for folder in _folders("OLLAMA_MODELS", _OLLAMA):
         yield from _in_ollama(folder)
-
-
-def _folders_of_settings() -> Iterator[Path]:
-    setting = settings.one("folders")
-    for text in str(setting.value or "").split(os.pathsep):
-        if text:
-            yield paths.expanded(text, setting.where or setting.key)
 
 
 def _folders(variable: str, usual: Sequence[str]) -> Iterator[Path]:
