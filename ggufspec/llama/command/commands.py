@@ -43,7 +43,7 @@ def argv(
     arguments = Arguments(install.executable(program), install)
     sampling, fields = spec.sampling, {} if spec.request is None else spec.request.fields
     prompt = spec.prompt.text if prompt_file is None else None
-    arguments.add_flags(model=spec.model.path, prompt=prompt, file=prompt_file, n_predict=spec.n_predict)
+    arguments.add_flags(model=str(spec.model.path), prompt=prompt, file=prompt_file, n_predict=spec.n_predict)
     arguments.add_flags(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
     arguments.add_flags(min_p=sampling.min_p, seed=sampling.seed)
     arguments.require_flags(**{name: flag_value(value) for name, value in fields.items()})
@@ -196,7 +196,7 @@ def _begin_server(spec: RunSpec, install: Install, *, slots: int) -> Arguments:
             "leave --users and --parallel out, or use a llama.cpp: `ggufspec build` makes one",
         )
     arguments = Arguments(executable, install)
-    arguments.add_flags(model=spec.model.path)
+    arguments.add_flags(model=str(spec.model.path))
     return arguments
 
 
@@ -271,7 +271,7 @@ def run_command(spec: RunSpec, install: Install) -> tuple[str, ...] | None:
     except GgufspecError:
         return None
     arguments = Arguments(executable, install)
-    arguments.add_flags(model=spec.model.path)
+    arguments.add_flags(model=str(spec.model.path))
     _add_measured(arguments, spec, install, program)
     arguments.add_flags(prompt="…")
     return arguments.to_argv()

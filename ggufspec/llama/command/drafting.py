@@ -94,7 +94,7 @@ def _add_drafter(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     if spec.pair.draft is not None:
         remote = spec.offload.lends_to_drafter
         count = format_layers(spec.offload.drafter, arguments.options, install, remote=remote)
-        arguments.add_flags(draft_model=spec.pair.draft.path, draft_layers=count)
+        arguments.add_flags(draft_model=str(spec.pair.draft.path), draft_layers=count)
         arguments.require_flags(draft_devices=drafter_devices(spec.offload, install))
         add_experts(arguments, spec.offload.drafter.cpu_moe, whose="draft_")
         arguments.add_flags(draft_threads=spec.threads, draft_threads_batch=spec.threads)
