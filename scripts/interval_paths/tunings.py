@@ -75,10 +75,11 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     truth = scenario.truths[candidate.draft_size - 1] if candidate and candidate.draft_size else 1.0
     outcome = judge(judgement.ratio, judgement.verdict, math.log(truth))
     speeds = dict(zip((0, *sizes), (1.0, *scenario.truths), strict=True))
-    better_for = [speeds[choice.spec.draft_size or 0] for choice in tuned.by_category.values()]
+    others = {choice.spec.draft_size for choice in tuned.by_category.values() if choice.drafts} - {size}
     return Outcome(
         holds=outcome.holds,
-        false_verdict=outcome.false_verdict or any(speed <= speeds[size or 0] for speed in better_for),
+        false_verdict=outcome.false_verdict
+        or any(speeds[other or 0] <= speeds[size or 0] for other in others),
         decided=outcome.decided,
         half_width=outcome.half_width,
         regret=regret,
