@@ -183,8 +183,8 @@ def test_a_damaged_meta_is_named_and_its_runs_are_salvaged() -> None:
         (content.replace(b"A Processor", b"B Processor"), "does not match its checksum"),
         (content.replace(b'"schema_version":', b'"schema_version":9'), "does not match its checksum"),
         (content.replace(b'"crc32"', b'"crc33"'), "does not match its checksum"),
-        (content[: len(content) // 2], "cannot read the run"),
-        (b"", "cannot read the run"),
+        (content[: len(content) // 2], "cannot read the bench"),
+        (b"", "cannot read the bench"),
     ):
         meta.write_bytes(left)
         with pytest.raises(ResultsError, match=words):
