@@ -34,6 +34,8 @@ _UNEQUAL = 0.05  # p, over all arms, below which the arms do not have far runs a
 _SLIGHT = 1e-9  # standard deviations below this are rounding
 _SOLVED = 1e-9  # of the largest singular value: smaller ones are rounding
 
+_OF_NORMAL = 1.4826  # standard deviations in a median absolute deviation of normal values
+
 Mask = NDArray[np.bool_]
 
 
@@ -75,11 +77,28 @@ def find_far(rates: Rates) -> Mask:
     scale = spread * sqrt(within / degrees)
     if scale <= _SLIGHT:
         return far
-    far[cells] = np.abs(np.where(present, residuals, 0.0)) > FAR * scale
+    far[cells] = np.abs(np.where(present, residuals, 0.0)) > FAR * np.maximum(
+        scale, _spread_of_others(residuals)
+    )
     if far.sum() > _MOST * len(rates):
         return np.zeros_like(far)
     far[cells] &= ~_wholly_far(far[cells], present, loads)
     return far
+
+
+def _spread_of_others(residuals: Values) -> Values:
+    """Return, for each run, the robust standard deviation of the other runs of its prompt; 0 without any.
+
+    A prompt whose runs scatter more than those of others has many far runs by the spread that all have in
+    common. Clipped to what the rest of them predicts, they would have the same error in every repeat, which
+    the spread over repeats does not show.
+    """
+    spreads = np.zeros_like(residuals)
+    for column in range(residuals.shape[1]):
+        others = np.abs(np.delete(residuals, column, axis=1))
+        known = (~np.isnan(others)).any(axis=1)
+        spreads[known, column] = _OF_NORMAL * _row_medians(others[known])
+    return spreads
 
 
 def _wholly_far(far: Mask, present: Mask, loads: NDArray[np.intp]) -> Mask:

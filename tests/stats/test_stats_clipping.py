@@ -73,6 +73,16 @@ def test_a_prompt_or_a_load_that_is_slow_half_of_the_time_behaves_so() -> None:
     assert not stats.find_far(burst)[:, 3].any()
 
 
+def test_a_prompt_that_scatters_more_than_others_keeps_its_runs() -> None:
+    """Clipped, they would have the same error in every repeat, which no spread over repeats shows."""
+    rates = _rates(7, 8, 5)
+    noisy = rates.table.copy()
+    noisy[2] *= [1.08, 0.95, 1.0, 0.91, 1.06]
+    assert not stats.find_far(replace(rates, table=noisy)).any()
+    noisy[2] = rates.table[2] * [1.0, 1.0, 1.0, 0.8, 1.0]
+    assert stats.find_far(replace(rates, table=noisy)).sum() == 1
+
+
 def test_a_clipped_run_narrows_the_interval_and_costs_a_degree_of_freedom() -> None:
     arm, alone = _slowed(_rates(1, 8, 5), (3, 2)), _rates(2, 8, 5)
     measured, clipped = stats.paired_effect(arm, alone), stats.paired_effect(*stats.clip([arm, alone]))
