@@ -24,6 +24,9 @@ from ggufspec.stats.cells import Values
 from ggufspec.stats.effects import WIDEST
 from ggufspec.stats.estimates import ERROR, Z95
 
+_MOST = (
+    300  # measurements: of more, neighbours count as their mean, as time grows with the cube of their number
+)
 _EXACT_UP_TO = 40
 _WAVES = np.array([0.5, 1.0, 2.0, 4.0])  # τ over the usual distance of measurements
 _SHARES = (0.5, 0.95)  # of the noise that is a wave; the rest is independent
@@ -54,14 +57,19 @@ def drift(times_s: Sequence[float], rates: Sequence[float]) -> Estimate | None:
     """
     if any(not (rate > 0 and math.isfinite(rate)) for rate in rates):
         raise ValueError("a rate is a positive number")
-    times, logs = np.asarray(times_s, dtype=np.float64), np.log(np.asarray(rates, dtype=np.float64))
+    order = np.argsort(times_s, kind="stable")
+    times, logs = np.asarray(times_s, dtype=np.float64)[order], np.log(np.asarray(rates))[order]
+    duration = float(np.ptp(times)) if len(times) else 0.0
+    if len(times) > _MOST:
+        groups = np.array_split(np.arange(len(times)), _MOST)
+        times, logs = (np.array([values[group].mean() for group in groups]) for values in (times, logs))
     first, second = np.triu_indices(len(times), 1)
     apart = times[second] != times[first]
     first, second = first[apart], second[apart]
     if not len(first):
         return None
     slopes = np.sort((logs[second] - logs[first]) / (times[second] - times[first]))
-    slope, duration = float(np.median(slopes)), float(np.ptp(times))
+    slope = float(np.median(slopes))
     rank = _rank(len(times), len(slopes))
     estimate = Estimate.around(math.expm1(slope * duration))
     if rank is None:

@@ -238,6 +238,11 @@ def test_drift_is_the_change_over_the_whole_bench() -> None:
     slopes = [(logs[j] - logs[i]) / (j - i) for i in range(5) for j in range(i + 1, 5)]
     expected = [math.expm1(4 * f) for f in (min(slopes), np.median(slopes), max(slopes))]
     assert known(stats.drift(range(5), np.exp(logs).tolist())) == pytest.approx(expected)
+    many = np.random.default_rng(3).permutation(2001)
+    logs = np.log(0.95) * many / 2000 + np.random.default_rng(4).normal(0, 0.01, 2001)
+    lo, value, hi = known(stats.drift(many.tolist(), np.exp(logs).tolist()))
+    assert lo < -0.05 < hi
+    assert value == pytest.approx(-0.05, abs=0.003)
     # without two times there is none, and below five measurements no interval
     assert stats.drift([], []) is None
     assert stats.drift([3.0, 3.0], [1.0, 2.0]) is None
