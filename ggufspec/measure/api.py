@@ -181,7 +181,8 @@ def check_machine(session: Session, sink: Sink) -> None:
     )
     if crowded in found and crowded not in session.doubts:
         sink.say(
-            "processor: other programs leave fewer cores free than --threads takes: stop them, or lower it"
+            "processor: other programs leave fewer cores free than --threads takes, and then llama.cpp "
+            "becomes many times slower: stop them, or lower it"
         )
     elif measurement_warnings.MeasurementWarning.BUSY_MACHINE in found:
         sink.say("processor: other programs use it now: stop them for narrower intervals")

@@ -538,7 +538,6 @@ def test_several_users_by_hand_in_a_whatif() -> None:
     [
         ({"target_tps": 2.0, "drafter_tps": 80.0}, "batches of N"),
         ({"pair": "demo", "machine": "h100", "program": "speculative"}, "one request at a time"),
-        ({"pair": "demo", "machine": "h100", "parallel": 0}, "not 0"),
         ({"target_tps": 2.0, "drafter_tps": 80.0, "verify_cost": (1.0, 1.1)}, "drafts of these sizes"),
     ],
 )

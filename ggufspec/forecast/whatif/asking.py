@@ -225,8 +225,6 @@ def _check_users(asked: WhatIfOptions, users: int) -> None:
     Raises:
         ValueError: the program answers one request at a time, or the costs are of single drafts.
     """
-    if users < 1:
-        raise ValueError(f"--parallel is a number of users, not {users}")
     if users > 1 and asked.program != Program.SERVER.value:
         raise ValueError(f"{asked.program} answers one request at a time; several users need the server")
     if users > 1 and asked.target_tps is not None and asked.verify_cost is None:
