@@ -91,7 +91,7 @@ def test_builds_of_the_package_need_no_git(tmp_path: Path, monkeypatch: pytest.M
     done = shell.done(*words, *LEAST)
     assert "with b11316: b11314 to b11316 0.9" in done.stdout
     assert "versions: 5, of which at most 0 have to be built" in done.stderr
-    again = shell.here(*words[:-2], "--resume", "b", *LEAST)
+    again = shell.done(*words[:-2], "--resume", "b", *LEAST)
     assert "with b11316" in again.stdout
 
 
