@@ -597,7 +597,7 @@ class Axis(Joined):
         return f"{self.name} are from {exact_decimal(self._least)} to {exact_decimal(self._most)}"
 
     def check(self, value: Any) -> None:
-        """Refuse a number out of range, and a word that is none."""
+        """Refuse a number out of range, and an unknown word."""
         for one in value or ():
             if isinstance(one, str):
                 self.parse(one)

@@ -339,7 +339,7 @@ def read_bundle(bundle: Path, *, verifies: bool = False) -> PublishedBundle:
 
     Raises:
         ResultsError: it is not a bundle, or cannot be read.
-        OSError: likewise.
+        OSError: the system does not let it be read.
     """
     name = bundle.resolve().name
     findings = verify(bundle).findings if verifies else ()

@@ -34,7 +34,7 @@ _LEAST_DEPTH = 256
 
 
 def shape(card: ModelCard, *, depth: int) -> Shape:
-    """Return a model's shape, with caches in memory.F16.
+    """Return a model's shape, with caches in F16.
 
     Embeddings are looked up, not read, unless they serve for the output, too. Layers with a sliding window
     keep no more than it: what a token of the context adds is the mean at this depth. Layers for MTP that are
@@ -204,7 +204,7 @@ def parts_of(
     machines: Machines,
     *,
     depth: int,
-    settings: memory.MemorySettings | None = None,
+    settings: MemorySettings | None = None,
     experts: ExpertUse | None = None,
 ) -> tuple[ModelPart, ...]:
     """Return the parts of a model that each machine evaluates.
@@ -220,7 +220,7 @@ def parts_of(
     Raises:
         ValueError: layers stay on the CPU, and the host is not known.
     """
-    used = (settings or memory.MemorySettings(context=depth)).with_caches(offload.target.caches)
+    used = (settings or MemorySettings(context=depth)).with_caches(offload.target.caches)
     distribution = memory.distribute(card, offload.target, used.layout, tensor_split=offload.tensor_split)
     shapes = shapes_by_device(card, distribution, depth=depth, caches=used.caches, experts=experts)
 
